@@ -1,0 +1,207 @@
+"""`resource.k8s.io/v1` as this driver reads and writes it (Kubernetes v1.37, k8s.io/api/resource/v1/types.go).
+
+Tolerant on purpose: these objects belong to Kubernetes, so unknown fields are ignored on reading, and an object that
+somebody else owns is never written back from here. Only fields that the driver uses are modelled.
+"""
+
+from typing import Any
+
+import msgspec
+
+API_VERSION = "resource.k8s.io/v1"
+
+
+class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
+    """A camelCase wire object whose unset fields are not sent."""
+
+
+class OwnerReference(_Wire, rename="camel"):
+    """The owner of an object; `controller` says that it manages it."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class ObjectMeta(_Wire):
+    """The part of metadata that the driver looks at."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+
+
+class DeviceAttribute(_Wire):
+    """One attribute value: exactly one field is set (list fields need the DRAListTypeAttributes gate)."""
+
+    int_: int | None = msgspec.field(name="int", default=None)
+    bool_: bool | None = msgspec.field(name="bool", default=None)
+    string: str | None = None
+    version: str | None = None
+    ints: list[int] | None = None
+    strings: list[str] | None = None
+
+
+class CapacityRange(_Wire):
+    """The range that a request for a shareable capacity may come from; amounts are quantities."""
+
+    min: str
+    max: str | None = None
+    step: str | None = None
+
+
+class CapacityRequestPolicy(_Wire):
+    """How a request for a shareable capacity is rounded, and what an absent one means."""
+
+    default: str | None = None
+    valid_values: list[str] | None = None
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(_Wire):
+    """An amount that a device has, as a quantity."""
+
+    value: str
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(_Wire):
+    """An amount in a counter set, or the part of it that a device takes, as a quantity."""
+
+    value: str
+
+
+class CounterSet(_Wire):
+    """Amounts that several devices of a pool draw on."""
+
+    name: str
+    counters: dict[str, Counter]
+
+
+class DeviceCounterConsumption(_Wire):
+    """What a device takes from one counter set while it is allocated."""
+
+    counter_set: str
+    counters: dict[str, Counter]
+
+
+class DeviceTaint(_Wire):
+    """A taint; `time_added` is RFC 3339 in whole seconds and set by the server when absent."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+class Device(_Wire):
+    """One device of a slice."""
+
+    name: str
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: list[DeviceCounterConsumption] = []
+    taints: list[DeviceTaint] = []
+    allow_multiple_allocations: bool | None = None
+
+
+class ResourcePool(_Wire, omit_defaults=False):
+    """The pool a slice belongs to. `generation` and `resource_slice_count` are always sent."""
+
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(_Wire):
+    """Devices, or the counter sets that devices of other slices draw on: never both (validation of v1.35 and later)."""
+
+    driver: str
+    pool: ResourcePool
+    node_name: str = ""
+    devices: list[Device] = []
+    shared_counters: list[CounterSet] = []
+
+
+class ResourceSlice(_Wire):
+    """A published part of a pool."""
+
+    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
+    kind: str = "ResourceSlice"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec
+
+
+class OpaqueDeviceConfiguration(_Wire):
+    """Parameters that only the named driver understands, kept undecoded until it wants them (≤ 10 KiB)."""
+
+    driver: str
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class DeviceAllocationConfiguration(_Wire):
+    """A config of the allocation: from the class or from the claim, for the named requests or for all."""
+
+    source: str
+    requests: list[str] = []
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceRequestAllocationResult(_Wire):
+    """One device given to one request; `request` is `main` or `main/sub`."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[str, str] = {}
+
+
+class DeviceAllocationResult(_Wire):
+    """All devices and configs of an allocation, those of other drivers among them."""
+
+    results: list[DeviceRequestAllocationResult] = []
+    config: list[DeviceAllocationConfiguration] = []
+
+
+class AllocationResult(_Wire):
+    """What the scheduler decided for a claim."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+
+
+class ResourceClaimConsumerReference(_Wire):
+    """Who may use a claim: usually a pod."""
+
+    resource: str
+    name: str
+    uid: str
+    api_group: str = msgspec.field(name="apiGroup", default="")
+
+
+class ResourceClaimStatus(_Wire):
+    """The status of a claim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: list[ResourceClaimConsumerReference] = []
+
+
+class ResourceClaim(_Wire):
+    """A claim. The driver needs its identity and status; `spec` stays undecoded."""
+
+    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
+    kind: str = "ResourceClaim"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Any = None
+    status: ResourceClaimStatus = ResourceClaimStatus()
