@@ -11,11 +11,11 @@ import msgspec
 API_VERSION = "resource.k8s.io/v1"
 
 
-class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
+class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """A camelCase wire object whose unset fields are not sent."""
 
 
-class OwnerReference(_Wire, rename="camel"):
+class OwnerReference(_Wire):
     """The owner of an object; `controller` says that it manages it."""
 
     api_version: str
@@ -132,7 +132,7 @@ class ResourceSliceSpec(_Wire):
     shared_counters: list[CounterSet] = []
 
 
-class ResourceSlice(_Wire):
+class ResourceSlice(_Wire, kw_only=True):
     """A published part of a pool."""
 
     api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
