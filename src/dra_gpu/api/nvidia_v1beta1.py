@@ -1,7 +1,7 @@
 """`resource.nvidia.com/v1beta1`: the opaque configs of NVIDIA's driver, with its names, defaults and limits.
 
 A config from a user is decoded strictly: an unknown field is an error that names it. The same structs read what the
-journal keeps, tolerantly (`strict=False`), so that a config accepted once still decodes after a downgrade.
+journal keeps, tolerantly, so that a config accepted once still decodes after a downgrade.
 Source: kubernetes-sigs/dra-driver-nvidia-gpu v0.5, api/nvidia.com/resource/v1beta1.
 """
 
@@ -36,17 +36,17 @@ class TimeSliceInterval(enum.Enum):
     LONG = "Long"
 
 
-class _Strict(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class _Strict(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, frozen=True):
     """A camelCase object that refuses fields it does not know."""
 
 
-class TimeSlicingConfig(_Strict):
+class TimeSlicingConfig(_Strict, frozen=True):
     """Settings of the strategy TimeSlicing."""
 
     interval: TimeSliceInterval = TimeSliceInterval.DEFAULT
 
 
-class MpsConfig(_Strict):
+class MpsConfig(_Strict, frozen=True):
     """Settings of the strategy MPS.
 
     Attributes:
@@ -62,7 +62,7 @@ class MpsConfig(_Strict):
     multi_user: bool = False
 
 
-class GpuSharing(_Strict):
+class GpuSharing(_Strict, frozen=True):
     """The strategy, and the settings that belong to it alone."""
 
     strategy: SharingStrategy
@@ -70,28 +70,28 @@ class GpuSharing(_Strict):
     mps_config: MpsConfig | None = None
 
 
-class GpuConfig(_Strict, tag_field="kind", tag="GpuConfig"):
+class GpuConfig(_Strict, frozen=True, tag_field="kind", tag="GpuConfig"):
     """Config of a whole GPU. Without `sharing` nothing about the GPU is changed."""
 
     api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
     sharing: GpuSharing | None = None
 
 
-class MigDeviceConfig(_Strict, tag_field="kind", tag="MigDeviceConfig"):
+class MigDeviceConfig(_Strict, frozen=True, tag_field="kind", tag="MigDeviceConfig"):
     """Config of a MIG device."""
 
     api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
     sharing: GpuSharing | None = None
 
 
-class IommuConfig(_Strict):
+class IommuConfig(_Strict, frozen=True):
     """How a passthrough device reaches the IOMMU."""
 
     backend_policy: str = "LegacyOnly"
     enable_api_device: bool = msgspec.field(name="enableAPIDevice", default=False)
 
 
-class VfioDeviceConfig(_Strict, tag_field="kind", tag="VfioDeviceConfig"):
+class VfioDeviceConfig(_Strict, frozen=True, tag_field="kind", tag="VfioDeviceConfig"):
     """Config of a passthrough device."""
 
     api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)

@@ -15,7 +15,7 @@ class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """A camelCase wire object whose unset fields are not sent."""
 
 
-class OwnerReference(_Wire):
+class OwnerReference(_Wire, frozen=True):
     """The owner of an object; `controller` says that it manages it."""
 
     api_version: str
@@ -25,7 +25,7 @@ class OwnerReference(_Wire):
     controller: bool = False
 
 
-class ObjectMeta(_Wire):
+class ObjectMeta(_Wire, frozen=True):
     """The part of metadata that the driver looks at."""
 
     name: str = ""
@@ -40,7 +40,7 @@ class ObjectMeta(_Wire):
     owner_references: list[OwnerReference] = []
 
 
-class DeviceAttribute(_Wire):
+class DeviceAttribute(_Wire, frozen=True):
     """One attribute value: exactly one field is set (list fields need the DRAListTypeAttributes gate)."""
 
     int_: int | None = msgspec.field(name="int", default=None)
@@ -51,7 +51,7 @@ class DeviceAttribute(_Wire):
     strings: list[str] | None = None
 
 
-class CapacityRange(_Wire):
+class CapacityRange(_Wire, frozen=True):
     """The range that a request for a shareable capacity may come from; amounts are quantities."""
 
     min: str
@@ -59,7 +59,7 @@ class CapacityRange(_Wire):
     step: str | None = None
 
 
-class CapacityRequestPolicy(_Wire):
+class CapacityRequestPolicy(_Wire, frozen=True):
     """How a request for a shareable capacity is rounded, and what an absent one means."""
 
     default: str | None = None
@@ -67,34 +67,34 @@ class CapacityRequestPolicy(_Wire):
     valid_range: CapacityRange | None = None
 
 
-class DeviceCapacity(_Wire):
+class DeviceCapacity(_Wire, frozen=True):
     """An amount that a device has, as a quantity."""
 
     value: str
     request_policy: CapacityRequestPolicy | None = None
 
 
-class Counter(_Wire):
+class Counter(_Wire, frozen=True):
     """An amount in a counter set, or the part of it that a device takes, as a quantity."""
 
     value: str
 
 
-class CounterSet(_Wire):
+class CounterSet(_Wire, frozen=True):
     """Amounts that several devices of a pool draw on."""
 
     name: str
     counters: dict[str, Counter]
 
 
-class DeviceCounterConsumption(_Wire):
+class DeviceCounterConsumption(_Wire, frozen=True):
     """What a device takes from one counter set while it is allocated."""
 
     counter_set: str
     counters: dict[str, Counter]
 
 
-class DeviceTaint(_Wire):
+class DeviceTaint(_Wire, frozen=True):
     """A taint; `time_added` is RFC 3339 in whole seconds and set by the server when absent."""
 
     key: str
@@ -103,7 +103,7 @@ class DeviceTaint(_Wire):
     time_added: str | None = None
 
 
-class Device(_Wire):
+class Device(_Wire, frozen=True):
     """One device of a slice."""
 
     name: str
@@ -114,7 +114,7 @@ class Device(_Wire):
     allow_multiple_allocations: bool | None = None
 
 
-class ResourcePool(_Wire, omit_defaults=False):
+class ResourcePool(_Wire, frozen=True, omit_defaults=False):
     """The pool a slice belongs to. `generation` and `resource_slice_count` are always sent."""
 
     name: str
@@ -122,7 +122,7 @@ class ResourcePool(_Wire, omit_defaults=False):
     resource_slice_count: int = 1
 
 
-class ResourceSliceSpec(_Wire):
+class ResourceSliceSpec(_Wire, frozen=True):
     """Devices, or the counter sets that devices of other slices draw on: never both (validation of v1.35 and later)."""
 
     driver: str
@@ -132,23 +132,26 @@ class ResourceSliceSpec(_Wire):
     shared_counters: list[CounterSet] = []
 
 
-class ResourceSlice(_Wire, kw_only=True):
-    """A published part of a pool."""
+class ResourceSlice(_Wire, frozen=True, kw_only=True):
+    """A published part of a pool.
 
-    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
-    kind: str = "ResourceSlice"
+    `api_version` and `kind` are empty in the items of a list; whoever writes a slice sets both, so that they are sent.
+    """
+
+    api_version: str = ""
+    kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceSliceSpec
 
 
-class OpaqueDeviceConfiguration(_Wire):
+class OpaqueDeviceConfiguration(_Wire, frozen=True):
     """Parameters that only the named driver understands, kept undecoded until it wants them (≤ 10 KiB)."""
 
     driver: str
     parameters: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class DeviceAllocationConfiguration(_Wire):
+class DeviceAllocationConfiguration(_Wire, frozen=True):
     """A config of the allocation: from the class or from the claim, for the named requests or for all."""
 
     source: str
@@ -156,7 +159,7 @@ class DeviceAllocationConfiguration(_Wire):
     opaque: OpaqueDeviceConfiguration | None = None
 
 
-class DeviceRequestAllocationResult(_Wire):
+class DeviceRequestAllocationResult(_Wire, frozen=True):
     """One device given to one request; `request` is `main` or `main/sub`."""
 
     request: str
@@ -168,40 +171,40 @@ class DeviceRequestAllocationResult(_Wire):
     consumed_capacity: dict[str, str] = {}
 
 
-class DeviceAllocationResult(_Wire):
+class DeviceAllocationResult(_Wire, frozen=True):
     """All devices and configs of an allocation, those of other drivers among them."""
 
     results: list[DeviceRequestAllocationResult] = []
     config: list[DeviceAllocationConfiguration] = []
 
 
-class AllocationResult(_Wire):
+class AllocationResult(_Wire, frozen=True):
     """What the scheduler decided for a claim."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
 
 
-class ResourceClaimConsumerReference(_Wire):
+class ResourceClaimConsumerReference(_Wire, frozen=True):
     """Who may use a claim: usually a pod."""
 
     resource: str
     name: str
     uid: str
-    api_group: str = msgspec.field(name="apiGroup", default="")
+    api_group: str = ""
 
 
-class ResourceClaimStatus(_Wire):
+class ResourceClaimStatus(_Wire, frozen=True):
     """The status of a claim."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[ResourceClaimConsumerReference] = []
 
 
-class ResourceClaim(_Wire):
+class ResourceClaim(_Wire, frozen=True):
     """A claim. The driver needs its identity and status; `spec` stays undecoded."""
 
-    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
-    kind: str = "ResourceClaim"
+    api_version: str = ""
+    kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: Any = None
     status: ResourceClaimStatus = ResourceClaimStatus()
