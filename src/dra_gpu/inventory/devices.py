@@ -1,0 +1,48 @@
+"""The devices of a node: what stands behind each published name."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dra_gpu.api import resource_v1
+from dra_gpu.inventory.model import DriverVersions, Gpu, SickGpu, View
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevice:
+    """One view of one GPU under the name by which the scheduler allocates it.
+
+    Attributes:
+        name: DNS label, unique in the node's pool.
+        view: how the GPU is used through this device.
+        gpu: the physical GPU behind it; hardware calls follow its UUID.
+        wire: the device as it stands in a ResourceSlice.
+    """
+
+    name: str
+    view: View
+    gpu: Gpu
+    wire: resource_v1.Device
+
+    @property
+    def exclusive(self) -> bool:
+        """Whoever holds this device holds the whole GPU."""
+        return self.view in (View.GPU, View.VFIO)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything this node offers at one moment.
+
+    Attributes:
+        devices: by name.
+        versions: raw texts of the driver's versions.
+        sick: GPUs that are there but not offered.
+    """
+
+    devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
+    versions: DriverVersions = field(default_factory=DriverVersions)
+    sick: tuple[SickGpu, ...] = ()
+
+    def of_gpu(self, uuid: str) -> Iterator[PublishedDevice]:
+        """Yield every view of one physical GPU."""
+        return (device for device in self.devices.values() if device.gpu.uuid == uuid)

@@ -1,0 +1,127 @@
+"""The facts about the GPUs of a node, as a vendor's library reports them, and what could not be read.
+
+A fact that a GPU does not have, or that could not be read, is `None`: the attribute is then absent, the GPU is not.
+Only the UUID is mandatory.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+
+class View(enum.Enum):
+    """A way to use a physical GPU, published as a device of its own. The value is the attribute `type`."""
+
+    GPU = "gpu"
+    SHARED = "shared"
+    MIG = "mig"
+    SHARED_MIG = "shared-mig"
+    VFIO = "vfio"
+    MONITOR = "monitor"
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """One NVLink of a GPU.
+
+    Attributes:
+        link: number of the link on its GPU.
+        active: it is up.
+        version: NVLink generation as NVML numbers it.
+        remote_address: PCI address of the other end, in sysfs' form; None when it cannot be told.
+        remote_is_switch: the other end is an NVSwitch, through which every other GPU on it is reached.
+    """
+
+    link: int
+    active: bool
+    version: int | None = None
+    remote_address: str | None = None
+    remote_is_switch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Membership of a multi-node NVLink fabric; only complete registrations are reported."""
+
+    cluster_uuid: str
+    clique_id: int
+
+    @property
+    def clique(self) -> str:
+        """`<cluster UUID>.<clique id>`: equal on GPUs that reach each other."""
+        return f"{self.cluster_uuid}.{self.clique_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU.
+
+    Attributes:
+        uuid: the vendor's identity of the device (`GPU-…`); follows the board, not the slot.
+        index: position in the vendor library's enumeration; selects nothing stable.
+        minor: number of the device node (`/dev/nvidia<minor>`); None where the platform has no such node.
+        pci_address: in sysfs' form (`0000:3b:00.0`); None on platforms without PCI.
+        memory_bytes: total device memory, rounded down to whole MiB.
+        compute_capability: (major, minor).
+        multiprocessors: number of SMs.
+        pcie_root: `pci<domain>:<bus>` of the root complex.
+        numa_node: NUMA node of the PCI device; None instead of -1.
+        addressing_mode: HMM, ATS or None, as NVML names it.
+        mig_capable: the board can be partitioned.
+        mig_enabled: it is partitioned now.
+        nvlinks: every link the board has, active or not.
+        nvlink_bandwidth: bytes per second, one direction, summed over the active links.
+        confidential_compute: the GPU works in confidential mode.
+    """
+
+    uuid: str
+    index: int
+    minor: int | None = None
+    pci_address: str | None = None
+    product_name: str | None = None
+    brand: str | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_bytes: int | None = None
+    multiprocessors: int | None = None
+    serial: str | None = None
+    pcie_root: str | None = None
+    numa_node: int | None = None
+    addressing_mode: str | None = None
+    mig_capable: bool | None = None
+    mig_enabled: bool | None = None
+    nvlinks: tuple[NvLink, ...] = ()
+    nvlink_bandwidth: int | None = None
+    fabric: Fabric | None = None
+    confidential_compute: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SickGpu:
+    """A GPU that is there but cannot be used: lost, silent, or without a UUID.
+
+    Attributes:
+        where: what is known of its place: a PCI address, else `index N`.
+        reason: what the library answered, and what to do.
+        uuid: its identity, when an earlier scan of this boot knew it.
+    """
+
+    where: str
+    reason: str
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverVersions:
+    """Versions of the vendor's kernel driver and of the compute API it offers, as raw texts."""
+
+    driver: str = ""
+    compute_api: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One look at all GPUs of a node. One sick GPU never hides the others."""
+
+    versions: DriverVersions = field(default_factory=DriverVersions)
+    gpus: tuple[Gpu, ...] = ()
+    sick: tuple[SickGpu, ...] = ()

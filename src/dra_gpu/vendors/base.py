@@ -1,0 +1,85 @@
+"""What the driver asks of a vendor. The claims engine knows vendors by this Protocol alone.
+
+Every method that reaches the vendor's library or tools has a deadline of its own and raises `VendorError`; a GPU that
+does not answer costs its own claim, nothing else.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import Protocol
+
+from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
+from dra_gpu.cdi.spec import ContainerEdits
+from dra_gpu.inventory.devices import PublishedDevice
+from dra_gpu.inventory.model import Gpu, Scan
+
+
+class FailureKind(enum.Enum):
+    """What a caller can do about a failed vendor call."""
+
+    TRANSIENT = "transient"  # the same call may succeed in a moment
+    UNSUPPORTED = "unsupported"  # this GPU or driver never can
+    LOST = "lost"  # the GPU is gone until it is reset or returns
+    UNRESPONSIVE = "unresponsive"  # the call did not return by its deadline
+    REFUSED = "refused"  # rights, or a state that somebody must change
+
+
+class VendorError(Exception):
+    """A vendor's library or tool did not do what was asked.
+
+    The message names the GPU, what the vendor answered, and the remedy; it ends up in a pod's events.
+    """
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class NotReadyError(VendorError):
+    """Something of the driver installation is not there yet (driver root, device nodes); it may come."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(FailureKind.TRANSIENT, message)
+
+
+class Vendor(Protocol):
+    """One vendor's GPUs on this node."""
+
+    @property
+    def driver_name(self) -> str:
+        """Name of the DRA driver, such as `gpu.nvidia.com`."""
+
+    async def scan(self) -> Scan:
+        """Look at every GPU. A GPU that cannot be read is in `sick`; the others are not disturbed.
+
+        Raises:
+            VendorError: the library itself cannot be used; the message says what is missing.
+        """
+
+    async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
+        """Set how long a process runs before another gets the GPU.
+
+        Raises:
+            VendorError: the GPU cannot (UNSUPPORTED), or the tool failed.
+        """
+
+    async def time_slice(self, gpu: Gpu) -> TimeSliceInterval | None:
+        """Read the present time slice; None where it cannot be read.
+
+        Raises:
+            VendorError: the tool failed.
+        """
+
+    def common_edits(self) -> ContainerEdits:
+        """What every container with a device of this vendor gets: control nodes, libraries, programs, hooks.
+
+        Raises:
+            NotReadyError: the driver root or control nodes are incomplete; lists every place that was tried.
+        """
+
+    def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
+        """What the given devices add on top of `common_edits`, for one container that gets them together.
+
+        Raises:
+            NotReadyError: a device node is missing; names each.
+        """
