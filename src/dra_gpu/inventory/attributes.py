@@ -1,0 +1,97 @@
+"""Attributes and capacities of each view, under the names of NVIDIA's driver where it has them.
+
+An attribute belongs to a view and has one type there. What a GPU does not tell is left out: a filler would be equal on
+several devices and satisfy `matchAttribute`. At most 32 attributes and capacities a device (Kubernetes v1.37).
+"""
+
+from collections.abc import Mapping
+
+from dra_gpu.api import quantity
+from dra_gpu.api.resource_v1 import DeviceAttribute, DeviceCapacity
+from dra_gpu.inventory import versions
+from dra_gpu.inventory.model import DriverVersions, Gpu, View
+
+PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+NUMA_NODE = "resource.kubernetes.io/numaNode"
+_MAX_TEXT_BYTES = versions.MAX_TEXT_BYTES
+
+
+def of_whole_gpu(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[str, DeviceAttribute]:
+    """Return the attributes of the `gpu` view."""
+    attributes = _common(gpu, driver, View.GPU)
+    _put_string(attributes, "nvlinkGroup", nvlink_group)
+    _put_int(attributes, "nvlinkVersion", max((link.version or 0 for link in gpu.nvlinks if link.active), default=None))
+    _put_string(attributes, "fabricClique", gpu.fabric.clique if gpu.fabric else None)
+    _put_bool(attributes, "confidentialCompute", gpu.confidential_compute)
+    _put_bool(attributes, "migCapable", gpu.mig_capable)
+    _put_string(attributes, "isolation", "hardware")
+    return attributes
+
+
+def of_monitor(gpu: Gpu, driver: DriverVersions) -> dict[str, DeviceAttribute]:
+    """Return the attributes of the `monitor` view: what identifies the GPU, nothing that says how it is used."""
+    return _common(gpu, driver, View.MONITOR)
+
+
+def capacity_of_whole_gpu(gpu: Gpu) -> dict[str, DeviceCapacity]:
+    """Return the capacities of the `gpu` view; memory in binary units, exact to the MiB."""
+    if gpu.memory_bytes is None:
+        return {}
+    return {"memory": DeviceCapacity(value=quantity.format_bytes(gpu.memory_bytes))}
+
+
+def _common(gpu: Gpu, driver: DriverVersions, view: View) -> dict[str, DeviceAttribute]:
+    attributes: dict[str, DeviceAttribute] = {}
+    _put_string(attributes, "type", view.value)
+    _put_string(attributes, "uuid", gpu.uuid)
+    _put_string(attributes, "productName", gpu.product_name)
+    _put_string(attributes, "brand", gpu.brand)
+    _put_string(attributes, "architecture", gpu.architecture)
+    if gpu.compute_capability is not None:
+        major, minor = gpu.compute_capability
+        _put_version(attributes, "cudaComputeCapability", f"{major}.{minor}")
+    _put_version(attributes, "driverVersion", driver.driver)
+    _put_string(attributes, "driverVersionText", driver.driver)
+    _put_version(attributes, "cudaDriverVersion", driver.compute_api)
+    _put_string(attributes, "addressingMode", gpu.addressing_mode)
+    _put_string(attributes, PCI_BUS_ID, gpu.pci_address)
+    _put_string(attributes, PCIE_ROOT, gpu.pcie_root)
+    _put_int(attributes, NUMA_NODE, gpu.numa_node)
+    return attributes
+
+
+def _put_string(attributes: dict[str, DeviceAttribute], name: str, value: str | None) -> None:
+    if value:
+        attributes[name] = DeviceAttribute(string=truncated(value))
+
+
+def _put_version(attributes: dict[str, DeviceAttribute], name: str, raw: str) -> None:
+    version = versions.semver(raw)
+    if version is not None:
+        attributes[name] = DeviceAttribute(version=version)
+
+
+def _put_int(attributes: dict[str, DeviceAttribute], name: str, value: int | None) -> None:
+    if value is not None:
+        attributes[name] = DeviceAttribute(int_=value)
+
+
+def _put_bool(attributes: dict[str, DeviceAttribute], name: str, value: bool | None) -> None:  # noqa: FBT001 - a fact, not a switch
+    if value is not None:
+        attributes[name] = DeviceAttribute(bool_=value)
+
+
+def truncated(text: str) -> str:
+    """Return the text cut to what an attribute may hold, never in the middle of a character."""
+    return text.encode()[:_MAX_TEXT_BYTES].decode(errors="ignore")
+
+
+def summary(attributes: Mapping[str, DeviceAttribute]) -> dict[str, str | int | bool]:
+    """Return plain values by name, for tables and logs."""
+    values: dict[str, str | int | bool] = {}
+    for name, attribute in attributes.items():
+        for value in (attribute.string, attribute.version, attribute.int_, attribute.bool_):
+            if value is not None:
+                values[name] = value
+    return values
