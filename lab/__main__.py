@@ -1,0 +1,71 @@
+"""`python -m lab`: build, up, down, status, kubeconfig."""
+
+import argparse
+import sys
+
+from lab import build, cluster, controlplane
+from lab.errors import LabError
+from lab.layout import Layout
+from lab.progress import Progress
+from lab.settings import Settings
+
+
+def main() -> int:
+    """Run one command; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m lab", description="A real Kubernetes on this machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    build_parser = commands.add_parser(
+        "build", help="build all programs into the cache (minutes the first time, then nothing)"
+    )
+    build_parser.add_argument(
+        "--background", action="store_true", help="return at once; a later build waits for this one"
+    )
+    up_parser = commands.add_parser("up", help="build what is missing and start a cluster")
+    up_parser.add_argument(
+        "--nodes", type=int, default=1, choices=range(1, 10), metavar="N", help="how many nodes (default 1)"
+    )
+    commands.add_parser("down", help="stop the cluster and remove all but its logs")
+    commands.add_parser("status", help="say what runs; exit 1 unless everything does")
+    commands.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
+    arguments = parser.parse_args()
+    progress = Progress()
+    try:
+        layout = Layout.from_environment()
+        match arguments.command:
+            case "build" if arguments.background:
+                print(f"building in the background; progress: {build.build_in_background()}")
+            case "build":
+                print(build.build(progress))
+            case "up":
+                cluster.up(layout, arguments.nodes, progress)
+            case "down":
+                cluster.down(layout, progress)
+            case "status":
+                return _status(layout)
+            case "kubeconfig":
+                print(layout.kubeconfig)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _status(layout: Layout) -> int:
+    settings = Settings.load(layout)
+    if settings is None:
+        print(f"no cluster at {layout.state}: start one with `python -m lab up`")
+        return 1
+    dead = set(cluster.dead_processes(layout, settings))
+    for process in cluster.processes(layout, settings):
+        identity = None if process.name in dead else process.running()
+        print(f"{process.name:26} {'pid ' + str(identity.pid) if identity else 'DEAD':12} {process.log}")
+    if "kube-apiserver" in dead:
+        return 1
+    api = controlplane.admin_api(layout, settings)
+    ready = cluster.nodes_ready(api) if api.ready() else []
+    print(f"nodes ready: {', '.join(ready) or 'none'} of {settings.nodes}")
+    return 0 if not dead and len(ready) == settings.nodes else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

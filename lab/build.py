@@ -1,0 +1,146 @@
+"""Builds the programs of `recipe` into a cache outside the checkout.
+
+Once per set of pinned modules, resumable, one build at a time. A progress line appears at least every quarter of a
+minute, also while another build is waited for, so that a hang is seen.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.progress import Progress
+from lab.recipe import Binary, binaries, fingerprint
+
+_HEARTBEAT_SECONDS = 15.0
+_POLL_SECONDS = 0.2
+#: A first build takes 10-16 minutes on two free cores; one that something else slows down gets thrice that.
+_DEADLINE_SECONDS = 3000.0
+
+
+def cache_dir() -> Path:
+    """Return the lab's cache: `$DRA_GPU_CACHE/lab`, by default below `~/.cache/dra-gpu`."""
+    return Path(os.environ.get("DRA_GPU_CACHE") or Path.home() / ".cache" / "dra-gpu") / "lab"
+
+
+def build_dir() -> Path:
+    """Return the directory of the build that belongs to the pinned modules of this checkout."""
+    return cache_dir() / fingerprint()
+
+
+def bin_dir() -> Path:
+    """Return where the programs lie once built."""
+    return build_dir() / "bin"
+
+
+def missing() -> list[Binary]:
+    """Return what is not built yet."""
+    return [binary for binary in binaries() if not (bin_dir() / binary.name).is_file()]
+
+
+def build(progress: Progress) -> Path:
+    """Build what is missing and return the directory of the programs.
+
+    Raises:
+        LabError: Go is absent, a build failed, or another build did not end in time.
+    """
+    if not missing():
+        return bin_dir()
+    bin_dir().mkdir(parents=True, exist_ok=True)
+    with _lock(build_dir() / "lock", progress):
+        todo = missing()
+        for position, binary in enumerate(todo, start=1):
+            _build_one(binary, f"build {position}/{len(todo)} {binary.name}", progress)
+    return bin_dir()
+
+
+def build_in_background() -> Path:
+    """Start `build` as a process of its own and return the path of its log; a later `build` waits for it."""
+    build_dir().mkdir(parents=True, exist_ok=True)
+    log = build_dir() / "build.log"
+    with log.open("ab") as stream:
+        subprocess.Popen(
+            [sys.executable, "-m", "lab", "build"],
+            cwd=Path(__file__).parent.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    return log
+
+
+@contextmanager
+def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    """Hold the build lock; the kernel frees it when this process ends, however it ends."""
+    with path.open("a+") as file:
+        began = told = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                now = time.monotonic()
+                if now - began > _DEADLINE_SECONDS:
+                    raise LabError(
+                        f"another build holds {path} for {now - began:.0f} s: look at it, then try again"
+                    ) from None
+                if now - told >= _HEARTBEAT_SECONDS or told == began:
+                    progress.say(f"waiting for another build (it holds {path}), {now - began:.0f} s so far")
+                    told = now
+                time.sleep(_POLL_SECONDS)
+        yield
+
+
+def _build_one(binary: Binary, title: str, progress: Progress) -> None:
+    target = bin_dir() / binary.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    command = ["nice", "-n", "5", "go", "build", "-v", *binary.flags, "-o", str(partial), binary.package]
+    # The build must be the same whatever the caller's Go settings are, except for where modules come from.
+    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    with progress.step(title), tempfile.TemporaryFile("w+") as output:
+        try:
+            process = subprocess.Popen(
+                command, cwd=binary.module, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        except FileNotFoundError as error:
+            raise LabError(
+                f"cannot build {binary.name}: {error.filename} is not installed; install Go 1.26 or later"
+            ) from error
+        try:
+            _watch(process, binary, output.fileno(), progress)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        if process.returncode != 0:
+            output.seek(0)
+            tail = "".join(output.readlines()[-30:])
+            raise LabError(f"go build of {binary.package} failed with {process.returncode}; its last words:\n{tail}")
+        partial.replace(target)
+
+
+def _watch(process: subprocess.Popen[bytes], binary: Binary, output: int, progress: Progress) -> None:
+    began = told = time.monotonic()
+    while True:
+        try:
+            process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+            if now - began > _DEADLINE_SECONDS:
+                raise LabError(
+                    f"go build of {binary.name} takes longer than {_DEADLINE_SECONDS:.0f} s: given up"
+                ) from None
+            if now - told >= _HEARTBEAT_SECONDS:
+                compiled = os.pread(output, 1 << 24, 0).count(b"\n")
+                progress.say(f"  {binary.name}: {now - began:.0f} s, {compiled} packages compiled or fetched")
+                told = now
+        else:
+            return
