@@ -54,6 +54,8 @@ def build(progress: Progress) -> Path:
         return bin_dir()
     bin_dir().mkdir(parents=True, exist_ok=True)
     with _lock(build_dir() / "lock", progress):
+        for leftover in bin_dir().rglob(".*.partial"):
+            leftover.unlink()
         todo = missing()
         for position, binary in enumerate(todo, start=1):
             _build_one(binary, f"build {position}/{len(todo)} {binary.name}", progress)
@@ -101,7 +103,7 @@ def _lock(path: Path, progress: Progress) -> Iterator[None]:
 def _build_one(binary: Binary, title: str, progress: Progress) -> None:
     target = bin_dir() / binary.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     command = ["nice", "-n", "5", "go", "build", "-v", *binary.flags, "-o", str(partial), binary.package]
     # The build must be the same whatever the caller's Go settings are, except for where modules come from.
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}

@@ -87,7 +87,7 @@ class Layout:
         room = _LONGEST_SOCKET - _LONGEST_SOCKET_BELOW_NODE
         if len(str(state)) > room:
             raise LabError(
-                f"DRA_GPU_LAB_DIR={state} is longer than {room} bytes, too long for the sockets below it: take a shorter one"
+                f"DRA_GPU_LAB_DIR={state} is longer than {room} bytes, too long for sockets in it: choose a shorter one"
             )
         return cls(state)
 

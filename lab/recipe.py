@@ -1,6 +1,6 @@
 """What is built, from which modules, with which flags.
 
-The hash of this file and of the module files names the build directory. Two Go modules, because containerd and etcd
+The hash of this recipe and of the module files names the build directory. Two Go modules, because containerd and etcd
 in one module with Kubernetes would upgrade Kubernetes' own dependencies.
 """
 
@@ -62,10 +62,11 @@ def binaries() -> tuple[Binary, ...]:
 
 
 def fingerprint() -> str:
-    """Return twelve hex digits that change whenever a pinned module or this recipe does."""
+    """Return twelve hex digits that change whenever a pinned module or a package or flag of this recipe does."""
     digest = hashlib.sha256()
     for module in (KUBERNETES_MODULE, NODE_MODULE):
         for name in ("go.mod", "go.sum"):
             digest.update((module / name).read_bytes())
-    digest.update(Path(__file__).read_bytes())
+    for binary in binaries():
+        digest.update(f"{binary.name} {binary.package} {binary.flags}\n".encode())
     return digest.hexdigest()[:12]
