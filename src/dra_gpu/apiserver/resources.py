@@ -1,0 +1,87 @@
+"""The kinds that the client can speak about: their place in the URL and the struct that their JSON becomes."""
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from dra_gpu.api import resource_v1
+
+
+class KubernetesObject(Protocol):
+    """Any wire struct with metadata."""
+
+    @property
+    def metadata(self) -> resource_v1.ObjectMeta:
+        """Name, version and owner."""
+        ...
+
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A kind as the API server serves it.
+
+    Attributes:
+        group: API group; empty for the core group.
+        version: API version.
+        plural: the name in the URL.
+        kind: the name in JSON.
+        namespaced: objects live in a namespace.
+        type: struct that an object decodes into. Unknown fields are ignored, so never write back what others own.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    type: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or the bare version for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of the collection, or of one object, or of a part of it."""
+        parts = ["/apis" if self.group else "/api", self.api_version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a node's status that matters here: resources that a device plugin holds stand in `allocatable`."""
+
+    allocatable: dict[str, str] = {}
+
+
+class Node(msgspec.Struct, frozen=True, rename="camel"):
+    """A node, as far as the driver looks at it."""
+
+    metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
+    status: NodeStatus = NodeStatus()
+
+
+class Unstructured(msgspec.Struct, frozen=True, rename="camel"):
+    """An object of which only the metadata matters."""
+
+    metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False, type=Node)
+EVENTS = Resource("", "v1", "events", "Event", namespaced=True, type=Unstructured)
+RESOURCE_SLICES = Resource(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False, type=resource_v1.ResourceSlice
+)
+RESOURCE_CLAIMS = Resource(
+    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True, type=resource_v1.ResourceClaim
+)
