@@ -1,0 +1,235 @@
+"""NVML by nvidia-ml-py: the only module that imports pynvml, so that versions and oddities end here.
+
+Everything here blocks; callers run it under a watchdog. A query that a GPU, a driver or an old library does not know
+answers None: only the UUID is mandatory, and no optional query ever removes a GPU.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+
+from dra_gpu.inventory import pci
+from dra_gpu.inventory.model import DriverVersions, Fabric, Gpu, NvLink
+from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.vendors.nvidia import names
+
+T = TypeVar("T")
+_MIB = 2**20
+_MB = 10**6
+_NULL_CLUSTER = bytes(16)
+# NVML_ERROR_* by what a caller can do about them (NVML API reference, nvmlReturn_t).
+_KINDS = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: FailureKind.UNSUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: FailureKind.UNSUPPORTED,
+    pynvml.NVML_ERROR_GPU_IS_LOST: FailureKind.LOST,
+    pynvml.NVML_ERROR_NO_PERMISSION: FailureKind.REFUSED,
+    pynvml.NVML_ERROR_IN_USE: FailureKind.TRANSIENT,
+    pynvml.NVML_ERROR_TIMEOUT: FailureKind.TRANSIENT,
+}
+
+
+class Nvml:
+    """NVML, open while it is being used and closed otherwise, so that a GPU can be reset or put into MIG mode."""
+
+    def __init__(self, find_library: Callable[[], Path]) -> None:
+        """Remember how to find the library; nothing is loaded yet.
+
+        Args:
+            find_library: returns the path of `libnvidia-ml.so.1`; called at each opening until one loads.
+        """
+        self._find_library = find_library
+        self._lock = threading.Lock()
+        self._users = 0
+
+    def open(self) -> None:
+        """Initialise NVML, or count one more user of it.
+
+        Raises:
+            VendorError: the library is missing, or the kernel driver does not answer it.
+        """
+        with self._lock:
+            if self._users == 0:
+                self._initialise()
+            self._users += 1
+
+    def close(self) -> None:
+        """Count one user less; the last one shuts NVML down."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                _optional(pynvml.nvmlShutdown)
+
+    def _initialise(self) -> None:
+        if pynvml.nvmlLib is None:
+            path = self._find_library()
+            try:
+                pynvml.nvmlLib = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise VendorError(
+                    FailureKind.TRANSIENT, f"NVML: {path} cannot be loaded ({error}): check the driver installation"
+                ) from error
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise failure("NVML", "nvmlInit_v2", error) from error
+
+    @staticmethod
+    def versions() -> DriverVersions:
+        """Return the versions of the kernel driver and of CUDA (`13.4`), empty where they cannot be read."""
+        cuda = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+        return DriverVersions(
+            driver=_text(_optional(pynvml.nvmlSystemGetDriverVersion)) or "",
+            compute_api=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+        )
+
+    @staticmethod
+    def count() -> int:
+        """Return the number of GPUs.
+
+        Raises:
+            VendorError: NVML does not answer.
+        """
+        try:
+            return int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            raise failure("NVML", "nvmlDeviceGetCount_v2", error) from error
+
+    @staticmethod
+    def read(index: int) -> Gpu:
+        """Return every fact about one GPU that NVML tells.
+
+        Raises:
+            VendorError: there is no handle or no UUID: the GPU is lost, or NVML is broken.
+        """
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            raise failure(f"GPU {index}", "nvmlDeviceGetHandleByIndex_v2", error) from error
+        try:
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError as error:
+            raise failure(f"GPU {index}", "nvmlDeviceGetUUID", error) from error
+        if not uuid:
+            raise VendorError(FailureKind.UNSUPPORTED, f"GPU {index}: NVML gives it an empty UUID; reload the driver")
+        return _facts(index, handle, uuid)
+
+
+def failure(subject: str, call: str, error: Exception) -> VendorError:
+    """Return an NVML error as a typed one, with what to do about it."""
+    code = getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)
+    kind = _KINDS.get(code, FailureKind.TRANSIENT)
+    remedy = {
+        FailureKind.UNSUPPORTED: "this GPU or driver version cannot do it",
+        FailureKind.LOST: "the GPU has fallen off the bus: reset it or reboot the node",
+        FailureKind.REFUSED: "the driver needs more rights: run it privileged",
+        FailureKind.TRANSIENT: "it is tried again; see the kernel log if it stays so",
+        FailureKind.UNRESPONSIVE: "reset the GPU or reboot the node",
+    }[kind]
+    return VendorError(kind, f"{subject}: {call} answered {error} ({code}); {remedy}")
+
+
+def _facts(index: int, handle: Any, uuid: str) -> Gpu:
+    memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    cores = _optional(pynvml.nvmlDeviceGetNumGpuCores, handle)
+    mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = _optional(pynvml.nvmlDeviceGetAddressingMode, handle)
+    brand = _optional(pynvml.nvmlDeviceGetBrand, handle)
+    architecture = _optional(pynvml.nvmlDeviceGetArchitecture, handle)
+    links = tuple(_links(handle))
+    return Gpu(
+        uuid=uuid,
+        index=index,
+        minor=_optional(pynvml.nvmlDeviceGetMinorNumber, handle),
+        pci_address=_address(handle),
+        product_name=_text(_optional(pynvml.nvmlDeviceGetName, handle)),
+        brand=names.brand(brand),
+        architecture=names.architecture(architecture),
+        compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
+        memory_bytes=None if memory is None or not memory.total else int(memory.total) // _MIB * _MIB,
+        multiprocessors=names.multiprocessors(cores, capability),
+        serial=_text(_optional(pynvml.nvmlDeviceGetSerial, handle)),
+        addressing_mode=names.addressing_mode(mode),
+        mig_capable=mig is not None,
+        mig_enabled=None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+        nvlinks=links,
+        nvlink_bandwidth=_bandwidth(handle, links),
+        fabric=_fabric(handle),
+        confidential_compute=_confidential_compute(),
+    )
+
+
+def _address(handle: Any) -> str | None:
+    info = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
+    return None if info is None else pci.normalise(_text(info.busId) or "")
+
+
+def _links(handle: Any) -> Iterator[NvLink]:
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        state = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        if state is None:
+            return
+        if not state:
+            yield NvLink(link=link, active=False)
+            continue
+        remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        yield NvLink(
+            link=link,
+            active=True,
+            version=_optional(pynvml.nvmlDeviceGetNvLinkVersion, handle, link),
+            remote_address=None if remote is None else pci.normalise(_text(remote.busId) or ""),
+            remote_is_switch=kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH,
+        )
+
+
+def _bandwidth(handle: Any, links: tuple[NvLink, ...]) -> int | None:
+    """Sum the speed of the active links; NVML gives MB/s of one direction (`nvidia-smi nvlink -s`)."""
+    active = [link.link for link in links if link.active]
+    if not active:
+        return None
+    fields = [(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, link) for link in active]
+    values = _optional(pynvml.nvmlDeviceGetFieldValues, handle, fields)
+    speeds = [int(value.value.uiVal) for value in values or () if value.nvmlReturn == pynvml.NVML_SUCCESS]
+    return sum(speeds) * _MB if len(speeds) == len(active) else None
+
+
+def _fabric(handle: Any) -> Fabric | None:
+    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    if _optional(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
+        return None
+    cluster = bytes(info.clusterUuid)
+    if info.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED or info.status or cluster == _NULL_CLUSTER:
+        return None
+    text = cluster.hex()
+    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+    return Fabric(cluster_uuid="-".join(parts), clique_id=int(info.cliqueId))
+
+
+def _confidential_compute() -> bool | None:
+    state = _optional(pynvml.nvmlSystemGetConfComputeState)
+    return None if state is None else state.ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_ENABLED
+
+
+def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
+    """Call NVML for a fact that may be missing.
+
+    `AttributeError` and `ValueError` come from nvidia-ml-py itself, for a symbol that the library lacks or bytes that
+    are no text.
+    """
+    try:
+        return call(*arguments)
+    except (pynvml.NVMLError, AttributeError, ValueError):
+        return None
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """Return readable text: NVML's buffers may hold anything when a board's flash is damaged."""
+    if value is None:
+        return None
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return "".join(character for character in text.strip("\0 ") if character.isprintable()) or None

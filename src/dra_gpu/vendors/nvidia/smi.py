@@ -1,0 +1,92 @@
+"""Time slices by `nvidia-smi compute-policy`: NVML has no call for them.
+
+The interval is kept per GPU until a reset or reboot. Source: nvidia-smi(1) since R455; the values 0 to 3 are DEFAULT,
+SHORT, MEDIUM and LONG.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+
+from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
+from dra_gpu.vendors.base import FailureKind, VendorError
+
+_VALUES = {
+    TimeSliceInterval.DEFAULT: "0",
+    TimeSliceInterval.SHORT: "1",
+    TimeSliceInterval.MEDIUM: "2",
+    TimeSliceInterval.LONG: "3",
+}
+_ROW = re.compile(r"time.?slice\W+(default|short|medium|long)", re.IGNORECASE)
+_MAX_OUTPUT = 400
+
+
+class Smi:
+    """nvidia-smi of a driver root, started once for each question."""
+
+    def __init__(self, program: Path, library_directory: Path | None, *, timeout: float = 10.0) -> None:
+        """Remember the program.
+
+        Args:
+            program: path of nvidia-smi as this process sees it.
+            library_directory: where its libnvidia-ml.so.1 lies, when that is not in the loader's path.
+            timeout: seconds that one call may take; a first call after a driver load takes some.
+        """
+        self._program = program
+        self._environment = {"PATH": "/usr/bin:/bin"}
+        if library_directory is not None:
+            self._environment["LD_LIBRARY_PATH"] = str(library_directory)
+        self._timeout = timeout
+
+    async def set_time_slice(self, uuid: str, interval: TimeSliceInterval) -> None:
+        """Set the time slice of a GPU.
+
+        Raises:
+            VendorError: UNSUPPORTED where the GPU has no time slices, else what nvidia-smi printed.
+        """
+        await self._run(uuid, "compute-policy", "-i", uuid, "--set-timeslice", _VALUES[interval])
+
+    async def time_slice(self, uuid: str) -> TimeSliceInterval | None:
+        """Read the time slice of a GPU, None when the output does not tell.
+
+        Raises:
+            VendorError: nvidia-smi failed.
+        """
+        output = await self._run(uuid, "compute-policy", "-i", uuid, "-l")
+        row = _ROW.search(output)
+        return None if row is None else TimeSliceInterval(row[1].capitalize())
+
+    async def _run(self, uuid: str, *arguments: str) -> str:
+        command = " ".join(("nvidia-smi", *arguments))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._program,
+                *arguments,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise VendorError(
+                FailureKind.TRANSIENT, f"GPU {uuid}: {self._program} cannot be started ({error}): check the driver root"
+            ) from error
+        try:
+            async with asyncio.timeout(self._timeout):
+                output, _ = await process.communicate()
+        except TimeoutError as error:
+            process.kill()
+            raise VendorError(
+                FailureKind.UNRESPONSIVE, f"GPU {uuid}: `{command}` did not end within {self._timeout:g} s"
+            ) from error
+        except BaseException:
+            process.kill()
+            raise
+        text = output.decode(errors="replace").strip()
+        if process.returncode == 0:
+            return text
+        kind = FailureKind.UNSUPPORTED if "not supported" in text.lower() else FailureKind.TRANSIENT
+        remedy = "remove timeSlicingConfig from the claim" if kind is FailureKind.UNSUPPORTED else "see the kernel log"
+        raise VendorError(
+            kind, f"GPU {uuid}: `{command}` ended with {process.returncode}: {text[:_MAX_OUTPUT]!r}; {remedy}"
+        )
