@@ -11,6 +11,8 @@ import msgspec
 
 T = TypeVar("T")
 
+_DIGITS = frozenset("0123456789")  # and no other script's: the rule counts these alone
+
 
 class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """A camelCase object whose unset fields are not written."""
@@ -90,7 +92,7 @@ def minimum_version(spec: Spec) -> str:
     if "." in spec.kind.partition("/")[2]:
         return "0.6.0"
     nodes = (node for edit in edits for node in edit.device_nodes)
-    if any(node.host_path for node in nodes) or any(device.name[:1].isdigit() for device in spec.devices):
+    if any(node.host_path for node in nodes) or any(device.name[:1] in _DIGITS for device in spec.devices):
         return "0.5.0"
     if any(mount.type for edit in edits for mount in edit.mounts):
         return "0.4.0"
