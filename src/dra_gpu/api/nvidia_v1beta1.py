@@ -1,7 +1,7 @@
 """`resource.nvidia.com/v1beta1`: the opaque configs of NVIDIA's driver, with its names, defaults and limits.
 
-A config from a user is decoded strictly: an unknown field is an error that names it. The same structs read what the
-journal keeps, tolerantly, so that a config accepted once still decodes after a downgrade.
+A config from a user is decoded strictly: an unknown field is an error that names it. The journal keeps the steps that
+a config led to, never the config, so that what was accepted once still works after a downgrade.
 Source: kubernetes-sigs/dra-driver-nvidia-gpu v0.5, api/nvidia.com/resource/v1beta1.
 """
 

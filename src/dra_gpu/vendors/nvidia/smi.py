@@ -5,6 +5,7 @@ SHORT, MEDIUM and LONG.
 """
 
 import asyncio
+import contextlib
 import re
 from pathlib import Path
 
@@ -75,12 +76,12 @@ class Smi:
             async with asyncio.timeout(self._timeout):
                 output, _ = await process.communicate()
         except TimeoutError as error:
-            process.kill()
+            await _end(process)
             raise VendorError(
                 FailureKind.UNRESPONSIVE, f"GPU {uuid}: `{command}` did not end within {self._timeout:g} s"
             ) from error
         except BaseException:
-            process.kill()
+            await _end(process)
             raise
         text = output.decode(errors="replace").strip()
         if process.returncode == 0:
@@ -90,3 +91,10 @@ class Smi:
         raise VendorError(
             kind, f"GPU {uuid}: `{command}` ended with {process.returncode}: {text[:_MAX_OUTPUT]!r}; {remedy}"
         )
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the program and collect it; it may have ended by itself meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
