@@ -1,0 +1,230 @@
+"""The journal: which claims this node serves, written before anything is done for them.
+
+One SQLite file (WAL, synchronous=FULL) that two instances of the plugin may use at once. Each call reads what is on the
+disk at that moment; a method that writes returns when the disk has it. The blocking work runs on a thread of the
+journal's own (`committer`), where writes that wait together share a commit.
+"""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dra_gpu.claims import journal_file
+from dra_gpu.claims.committer import Committer
+from dra_gpu.claims.journal_errors import CorruptJournal
+from dra_gpu.claims.outcome import ClaimRef
+from dra_gpu.claims.record import Access, Blocker, DeviceName, Hold, Record, State, decode_payload, encode_payload
+
+FILE_NAME = "journal.db"
+_COLUMNS = "seq, uid, namespace, name, boot_id, state, note, CAST(payload AS BLOB)"
+_AT_ONCE = 500  # parameters of one query; SQLite takes 32766
+
+
+class Journal:
+    """The records of this node's claims.
+
+    Use `Journal.open`. It belongs to the event loop that calls it; `close` it before the loop ends.
+
+    Attributes:
+        recovered: the damaged file that was set aside at opening; its claims have to be adopted.
+    """
+
+    def __init__(self, committer: Committer, boot_id: str, release: str, recovered: CorruptJournal | None) -> None:
+        self._committer = committer
+        self._boot_id = boot_id
+        self._release = release
+        self.recovered = recovered
+
+    @classmethod
+    def open(cls, directory: Path, *, boot_id: str, release: str) -> "Journal":
+        """Open or make the journal in the state directory. Blocks for some milliseconds; meant for the start.
+
+        Args:
+            directory: the state directory, on a local disk (WAL needs shared memory).
+            boot_id: identity of this boot; holds of another boot block nobody.
+            release: version of this program, noted in what it writes.
+
+        Raises:
+            JournalUnreadableError: it is there and cannot be read; nothing was changed.
+            JournalTooNewError: a newer release wrote it; nothing was changed.
+            JournalFullError: there is no room to make it.
+        """
+        path = directory / FILE_NAME
+        recovered = journal_file.ensure(path, release)
+        return cls(Committer(path), boot_id, release, recovered)
+
+    @property
+    def boot_id(self) -> str:
+        """The boot for which it was opened."""
+        return self._boot_id
+
+    async def close(self) -> None:
+        """Finish what waits and close the file."""
+        await self._committer.close()
+
+    async def load(self, uid: str) -> Record | None:
+        """Return a claim's record."""
+        return await self._committer.read(lambda connection: _load(connection, uid))
+
+    async def known(self, uids: Sequence[str]) -> frozenset[str]:
+        """Return those of the claims that have a record."""
+        return await self._committer.read(lambda connection: _known(connection, uids))
+
+    async def records(self) -> list[Record]:
+        """Return every record, oldest first."""
+        return await self._committer.read(_records)
+
+    async def blockers(self, uid: str, holds: Sequence[Hold]) -> tuple[Blocker, ...]:
+        """Return the claims of this boot that hold what the claim wants."""
+        return await self._committer.read(lambda connection: self._blockers(connection, uid, holds))
+
+    async def begin(self, record: Record) -> tuple[Blocker, ...]:
+        """Write a record, in the place of an earlier one of the same claim, unless somebody holds what it needs.
+
+        Both in one transaction: two claims can never hold the same device. Returns who is in the way; empty when the
+        record is written.
+        """
+        return await self._committer.write(lambda connection: self._begin(connection, record))
+
+    async def mark(self, uid: str, state: State, note: str = "") -> None:
+        """Change a record's state; everything else in it stays as it was written."""
+        await self._committer.write(lambda connection: _mark(connection, uid, state, note))
+
+    async def forget(self, uid: str) -> None:
+        """Delete a record; one that is not there is as good."""
+        await self._committer.write(lambda connection: _forget(connection, uid))
+
+    async def names(self, boot_id: str) -> dict[str, str]:
+        """Return the names given to slots in that boot (see `inventory.naming`)."""
+        query = "SELECT pci_address, name FROM device_names WHERE boot_id = ?"
+        return await self._committer.read(lambda connection: dict(connection.execute(query, (boot_id,)).fetchall()))
+
+    async def remember_names(self, boot_id: str, names: Iterable[DeviceName]) -> None:
+        """Keep new names of this boot and drop those of earlier ones. A slot that has a name keeps it."""
+        rows = [(boot_id, name.slot, name.name, name.uuid) for name in names]
+        await self._committer.write(lambda connection: _remember(connection, boot_id, rows))
+
+    def _begin(self, connection: sqlite3.Connection, record: Record) -> tuple[Blocker, ...]:
+        ref = record.ref
+        blockers = self._blockers(connection, ref.uid, record.holds)
+        if blockers:
+            return blockers
+        _forget(connection, ref.uid)
+        connection.execute(
+            "INSERT INTO claims (uid, namespace, name, boot_id, state, note, payload) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                ref.uid,
+                ref.namespace,
+                ref.name,
+                record.boot_id,
+                record.state.value,
+                record.note,
+                encode_payload(record, self._release).decode(),
+            ),
+        )
+        connection.executemany(
+            "INSERT INTO holds (uid, device, share_id, gpu, access) VALUES (?, ?, ?, ?, ?)",
+            [(ref.uid, hold.device, hold.share_id, hold.gpu, hold.access.value) for hold in record.holds],
+        )
+        return ()
+
+    def _blockers(self, connection: sqlite3.Connection, uid: str, holds: Sequence[Hold]) -> tuple[Blocker, ...]:
+        query = (
+            "SELECT c.uid, c.namespace, c.name, c.state, c.note, h.device, h.gpu, h.access, h.share_id "
+            "FROM holds h JOIN claims c ON c.uid = h.uid "
+            "WHERE h.gpu = ? AND h.access <> 'observer' AND h.uid <> ? AND c.boot_id = ?"
+        )
+        found: dict[str, Blocker] = {}
+        for gpu in {hold.gpu for hold in holds if hold.access is not Access.OBSERVER}:
+            for row in connection.execute(query, (gpu, uid, self._boot_id)):
+                held = Hold(row[5], row[6], _access(row[7]), row[8])
+                if any(hold.excludes(held) for hold in holds):
+                    found[row[0]] = Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), held.device, row[4])
+        return tuple(found.values())
+
+
+def _load(connection: sqlite3.Connection, uid: str) -> Record | None:
+    row = connection.execute(f"SELECT {_COLUMNS} FROM claims WHERE uid = ?", (uid,)).fetchone()  # noqa: S608 - constant
+    if row is None:
+        return None
+    query = "SELECT uid, device, gpu, access, share_id FROM holds WHERE uid = ?"
+    return _record(row, [_hold(hold) for hold in connection.execute(query, (uid,))])
+
+
+def _records(connection: sqlite3.Connection) -> list[Record]:
+    connection.execute("BEGIN")  # both queries see one moment
+    try:
+        holds: Mapping[str, list[Hold]] = defaultdict(list)
+        for row in connection.execute("SELECT uid, device, gpu, access, share_id FROM holds"):
+            holds[row[0]].append(_hold(row))
+        rows = connection.execute(f"SELECT {_COLUMNS} FROM claims ORDER BY seq").fetchall()  # noqa: S608 - constant
+    finally:
+        connection.execute("COMMIT")
+    return [_record(row, holds.get(row[1], [])) for row in rows]
+
+
+def _known(connection: sqlite3.Connection, uids: Sequence[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for start in range(0, len(uids), _AT_ONCE):
+        some = uids[start : start + _AT_ONCE]
+        query = f"SELECT uid FROM claims WHERE uid IN ({', '.join('?' * len(some))})"  # noqa: S608 - only placeholders
+        found.update(row[0] for row in connection.execute(query, some))
+    return frozenset(found)
+
+
+def _mark(connection: sqlite3.Connection, uid: str, state: State, note: str) -> None:
+    connection.execute("UPDATE claims SET state = ?, note = ? WHERE uid = ?", (state.value, note, uid))
+
+
+def _forget(connection: sqlite3.Connection, uid: str) -> None:
+    connection.execute("DELETE FROM holds WHERE uid = ?", (uid,))
+    connection.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+
+
+def _remember(connection: sqlite3.Connection, boot_id: str, rows: list[tuple[str, str, str, str]]) -> None:
+    connection.execute("DELETE FROM device_names WHERE boot_id <> ?", (boot_id,))
+    connection.executemany(
+        "INSERT INTO device_names (boot_id, pci_address, name, uuid) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
+    )
+
+
+def _record(row: tuple[Any, ...], holds: list[Hold]) -> Record:
+    seq, uid, namespace, name, boot_id, state, note, payload = row
+    content = decode_payload(payload)
+    return Record(
+        ref=ClaimRef(namespace, name, uid),
+        boot_id=boot_id,
+        state=_state(state),
+        devices=content.payload.devices,
+        steps=content.steps,
+        holds=tuple(holds),
+        lock_keys=content.payload.lock_keys,
+        adopted=content.payload.adopted,
+        writer=content.payload.writer,
+        fault=content.fault,
+        undoable=content.undoable,
+        note=note,
+        seq=seq,
+    )
+
+
+def _hold(row: tuple[str, ...]) -> Hold:
+    return Hold(row[1], row[2], _access(row[3]), row[4])
+
+
+def _access(text: str) -> Access:
+    """Return the access; one that a newer release invented excludes everybody, which is safe."""
+    try:
+        return Access(text)
+    except ValueError:
+        return Access.EXCLUSIVE
+
+
+def _state(text: str) -> State:
+    """Return the state; one that a newer release invented is nothing to work with."""
+    try:
+        return State(text)
+    except ValueError:
+        return State.QUARANTINED

@@ -1,0 +1,79 @@
+"""The boundary of the claims engine: which claim is meant, and what comes of it.
+
+Every claim of a call gets a value of its own: `Prepared`, a `Refusal`, or None for an unprepare that succeeded. Nothing
+about one claim is an exception for the others.
+"""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+# Kubernetes makes UIDs as UUIDs but only promises an opaque text. It becomes a part of file and device names here, so
+# that nothing but letters, digits and inner dashes is accepted (K8s v1.37 pkg/kubelet treats it as opaque, too).
+_UID = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?", re.ASCII)
+_SHOWN = 80
+
+
+class ClaimRef(msgspec.Struct, frozen=True):
+    """Identity of a claim as the kubelet gives it; the UID alone is the key of everything kept here."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def has_valid_uid(self) -> bool:
+        """Whether the UID can stand in names of files and CDI devices."""
+        return _UID.fullmatch(self.uid) is not None
+
+    def __str__(self) -> str:
+        """Return `namespace/name (uid)`, bounded in length: it ends up in events and log lines."""
+        name = f"{self.namespace}/{self.name}" if self.name else "of unknown name"
+        return f"{name[:_SHOWN]} ({self.uid[:_SHOWN]})"
+
+
+class PreparedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One allocated device as the kubelet is told about it.
+
+    Attributes:
+        request_names: requests of the claim that it serves, without `/sub`; empty means all.
+        pool: name of its pool.
+        device: name of the device in the pool.
+        cdi_ids: ids for the container runtime, the one that is unique to the device first.
+        share_id: which share of a shareable device; None for one that is had whole.
+    """
+
+    request_names: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The claim is ready on this node; no devices is a valid answer (all of them belong to other drivers)."""
+
+    devices: tuple[PreparedDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The claim was not served.
+
+    Attributes:
+        message: object, reason and remedy, for the events of a pod.
+        retryable: the same call may succeed later without anybody changing the claim.
+    """
+
+    message: str
+    retryable: bool
+
+
+class RefusedError(Exception):
+    """Carries a refusal from where it is found to where a claim's call is answered."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.refusal = Refusal(message, retryable)

@@ -1,0 +1,172 @@
+"""What has to happen for a claim: its steps, its answer, the GPUs to lock. Pure.
+
+Admin access is given what a container needs to see the GPU (its device node and the control nodes, without which no
+tool can query it), is never counted as a holder, and never changes a setting. The common edits of a vendor already tell
+its container runtime to add nothing of its own accord (`NVIDIA_VISIBLE_DEVICES=void`).
+"""
+
+from dataclasses import dataclass
+
+from dra_gpu.api.nvidia_v1beta1 import DeviceConfig, GpuConfig, SharingStrategy, TimeSliceInterval
+from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
+from dra_gpu.claims import allocation as allocations
+from dra_gpu.claims.outcome import ClaimRef, PreparedDevice, Refusal, RefusedError
+from dra_gpu.claims.record import Access, Hold
+from dra_gpu.claims.steps import CdiDevice, SetTimeSlice, Step, WriteCdiSpec, cdi_kind
+from dra_gpu.inventory import naming
+from dra_gpu.inventory.devices import Inventory, PublishedDevice
+from dra_gpu.inventory.model import View
+
+_SERVED = (View.GPU, View.MONITOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that is done for a claim, in order.
+
+    Attributes:
+        ref: the claim.
+        steps: to be applied first to last and undone last to first; empty when no device is ours.
+        devices: the answer once all steps are applied.
+        holds: what the claim holds from then on.
+        lock_keys: the GPUs (by slot, in PCI order) to lock while steps are applied or undone.
+    """
+
+    ref: ClaimRef
+    steps: tuple[Step, ...]
+    devices: tuple[PreparedDevice, ...]
+    holds: tuple[Hold, ...]
+    lock_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One of our results with the device behind it."""
+
+    result: DeviceRequestAllocationResult
+    device: PublishedDevice
+    config: DeviceConfig | None
+
+    @property
+    def observer(self) -> bool:
+        return bool(self.result.admin_access)
+
+
+def make_plan(
+    ref: ClaimRef, allocation: AllocationResult, *, driver: str, pool: str, inventory: Inventory
+) -> Plan | Refusal:
+    """Return what to do for a claim, or why it cannot be done.
+
+    Args:
+        ref: the claim; its UID is valid.
+        allocation: the scheduler's decision.
+        driver: our driver name.
+        pool: our pool on this node.
+        inventory: what the node offers now.
+    """
+    try:
+        configs = allocations.own_configs(ref, allocation, driver)
+        items = []
+        for result in allocations.own_results(allocation, driver, pool):
+            device = _device(ref, result, inventory)
+            config = allocations.config_for(ref, result, device.view, configs)
+            items.append(_Item(result, device, config))
+        return _plan(ref, items, driver)
+    except RefusedError as error:
+        return error.refusal
+
+
+def _plan(ref: ClaimRef, items: list[_Item], driver: str) -> Plan:
+    settings: dict[str, Step] = {}
+    for item in items:
+        interval = None if item.observer else _time_slice(ref, item)
+        if interval is not None:
+            uuid = item.device.gpu.uuid
+            settings[uuid] = SetTimeSlice(uuid, interval)
+    used = {item.device.gpu.uuid: item.device.gpu for item in items if not item.observer}
+    order = sorted(used.values(), key=naming.slot)
+    steps = [settings[gpu.uuid] for gpu in order if gpu.uuid in settings]
+    if items:
+        cdi_devices = {_cdi_name(ref, item): _cdi_device(ref, item) for item in items}
+        steps.append(WriteCdiSpec(ref.uid, f"{ref.namespace}/{ref.name}", tuple(cdi_devices.values())))
+    return Plan(
+        ref=ref,
+        steps=tuple(steps),
+        devices=tuple(_answer(ref, item, driver) for item in items),
+        holds=_holds(items),
+        lock_keys=tuple(naming.slot(gpu) for gpu in order),
+    )
+
+
+def _device(ref: ClaimRef, result: DeviceRequestAllocationResult, inventory: Inventory) -> PublishedDevice:
+    device = inventory.devices.get(result.device)
+    if device is None:
+        sick = "; ".join(f"{gpu.where}: {gpu.reason}" for gpu in inventory.sick)
+        raise RefusedError(
+            f"claim {ref}: device {result.device[:80]!r} of request {result.request!r} is not among the working "
+            f"devices of this node{f' ({sick[:400]})' if sick else ''}: recreate the pod, so that the scheduler "
+            "chooses from what the node has now",
+            retryable=True,
+        )
+    if device.view not in _SERVED:
+        raise RefusedError(
+            f"claim {ref}: device {device.name} is of the view `{device.view.value}`, which this release does not "
+            "prepare: use the class gpu.nvidia.com, or a release that offers the view",
+            retryable=False,
+        )
+    if device.view is View.MONITOR and not result.admin_access:
+        raise RefusedError(
+            f"claim {ref}: device {device.name} of request {result.request!r} is a `monitor` view, which is for "
+            "watching a GPU that others use: set adminAccess: true on the request (and the label "
+            'resource.kubernetes.io/admin-access: "true" on the namespace), or use the class gpu.nvidia.com',
+            retryable=False,
+        )
+    return device
+
+
+def _time_slice(ref: ClaimRef, item: _Item) -> TimeSliceInterval | None:
+    """Return the time slice that the config asks for; None when it says nothing about sharing."""
+    if not isinstance(item.config, GpuConfig) or item.config.sharing is None:
+        return None
+    sharing = item.config.sharing
+    if sharing.strategy is SharingStrategy.MPS:
+        raise RefusedError(
+            f"claim {ref}: sharing.strategy MPS for device {item.device.name} comes with the `shared` view, which this "
+            "release does not have: write strategy TimeSlicing, leave `sharing` out, or use a release with that view",
+            retryable=False,
+        )
+    return (sharing.time_slicing_config.interval if sharing.time_slicing_config else None) or TimeSliceInterval.DEFAULT
+
+
+def _cdi_name(ref: ClaimRef, item: _Item) -> str:
+    share = f"-{item.result.share_id}" if item.result.share_id else ""
+    return f"{ref.uid}-{item.device.name}{share}"
+
+
+def _cdi_device(ref: ClaimRef, item: _Item) -> CdiDevice:
+    return CdiDevice(_cdi_name(ref, item), item.device.name, item.device.gpu.uuid, item.device.view)
+
+
+def _answer(ref: ClaimRef, item: _Item, driver: str) -> PreparedDevice:
+    return PreparedDevice(
+        request_names=(allocations.main_request(item.result.request),),
+        pool=item.result.pool,
+        device=item.device.name,
+        cdi_ids=(f"{cdi_kind(driver)}={_cdi_name(ref, item)}",),
+        share_id=item.result.share_id,
+    )
+
+
+def _holds(items: list[_Item]) -> tuple[Hold, ...]:
+    """Return one hold for each device and share; using a device outweighs observing it."""
+    holds: dict[tuple[str, str], Hold] = {}
+    for item in sorted(items, key=lambda item: item.observer):
+        hold = _hold(item)
+        holds.setdefault((hold.device, hold.share_id), hold)
+    return tuple(holds.values())
+
+
+def _hold(item: _Item) -> Hold:
+    using = Access.EXCLUSIVE if item.device.exclusive else Access.SHARED
+    access = Access.OBSERVER if item.observer else using
+    return Hold(item.device.name, item.device.gpu.uuid, access, item.result.share_id or "")

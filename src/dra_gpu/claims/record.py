@@ -1,0 +1,179 @@
+"""What the journal keeps about a claim, and when two claims exclude each other. Pure.
+
+A record is written once, with its intent; later only its state and note change. So fields that a newer release put
+into it survive this release, whatever it does with the record.
+"""
+
+import enum
+from dataclasses import dataclass
+
+import msgspec
+
+from dra_gpu.claims import steps as step_codec
+from dra_gpu.claims.outcome import ClaimRef, PreparedDevice
+from dra_gpu.claims.steps import Step, UnknownStep
+
+
+class State(enum.Enum):
+    """How far a claim has come. All but PREPARED say that effects may be partly there."""
+
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    UNPREPARING = "unpreparing"
+    QUARANTINED = "quarantined"
+
+
+class Access(enum.Enum):
+    """What holding a device means for other claims on the same GPU."""
+
+    EXCLUSIVE = "exclusive"  # nobody else may hold anything of that GPU
+    SHARED = "shared"  # others may hold their own parts of it
+    OBSERVER = "observer"  # sees the GPU, does not use it; admin access
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A device that a claim holds.
+
+    Attributes:
+        device: name of the device in the pool.
+        gpu: UUID of the GPU behind it.
+        access: what it means for others.
+        share_id: the share of a shareable device; empty for a device that is had whole.
+    """
+
+    device: str
+    gpu: str
+    access: Access
+    share_id: str = ""
+
+    def excludes(self, other: "Hold") -> bool:
+        """Tell whether both cannot be held at once by different claims."""
+        if self.gpu != other.gpu or Access.OBSERVER in (self.access, other.access):
+            return False
+        if Access.EXCLUSIVE in (self.access, other.access):
+            return True
+        return self.device == other.device and self.share_id == other.share_id
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A claim that holds something which another claim wants."""
+
+    ref: ClaimRef
+    state: State
+    device: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceName:
+    """The name a slot was given at first sight in this boot.
+
+    Attributes:
+        slot: PCI address, or the UUID on a platform without PCI (`inventory.naming.slot`).
+        name: the GPU's name, `gpu-<n>`.
+        uuid: the GPU that was seen there then.
+    """
+
+    slot: str
+    name: str
+    uuid: str
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of a record that is JSON. Unknown fields are ignored: a newer release may have written it.
+
+    Attributes:
+        writer: release that wrote it.
+        devices: the answer to the kubelet.
+        steps: undecoded steps in the order of their application.
+        lock_keys: GPU locks under which the steps are applied and undone, in order.
+        adopted: found on the node without a record; the claim's own configs are not known yet.
+    """
+
+    writer: str = ""
+    devices: tuple[PreparedDevice, ...] = ()
+    steps: tuple[msgspec.Raw, ...] = ()
+    lock_keys: tuple[str, ...] = ()
+    adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A claim in the journal.
+
+    Attributes:
+        ref: the claim; namespace and name may be empty for an adopted one.
+        boot_id: the boot in which its effects were made; they died with it.
+        state: how far it has come.
+        devices: the answer to the kubelet.
+        steps: decoded steps; those of an unreadable record are missing.
+        holds: what it holds.
+        lock_keys: see `Payload`.
+        adopted: see `Payload`.
+        writer: release that wrote it.
+        fault: why this release cannot work with the record; empty when it can.
+        undoable: the fault leaves nothing behind that only another release could undo.
+        note: why it was quarantined.
+        seq: grows with every record written; tells a record from a later one of the same claim. 0 before writing.
+    """
+
+    ref: ClaimRef
+    boot_id: str
+    state: State
+    devices: tuple[PreparedDevice, ...] = ()
+    steps: tuple[Step, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    lock_keys: tuple[str, ...] = ()
+    adopted: bool = False
+    writer: str = ""
+    fault: str = ""
+    undoable: bool = True
+    note: str = ""
+    seq: int = 0
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """UUIDs of the GPUs behind its devices."""
+        return frozenset(hold.gpu for hold in self.holds)
+
+
+def encode_payload(record: Record, writer: str) -> bytes:
+    """Return the JSON of a new record."""
+    return msgspec.json.encode(
+        Payload(
+            writer=writer,
+            devices=record.devices,
+            steps=tuple(msgspec.Raw(step_codec.encode(step)) for step in record.steps),
+            lock_keys=record.lock_keys,
+            adopted=record.adopted,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A decoded payload, and what could not be decoded of it."""
+
+    payload: Payload
+    steps: tuple[Step, ...]
+    fault: str = ""
+    undoable: bool = True
+
+
+def decode_payload(raw: bytes) -> Content:
+    """Read a payload as far as this release understands it. Never raises: a bad record costs itself alone."""
+    try:
+        payload = msgspec.json.decode(raw, type=Payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Content(Payload(), (), f"its journal record cannot be read ({error})")
+    known: list[Step] = []
+    for raw_step in payload.steps:
+        step = step_codec.decode(bytes(raw_step))
+        if isinstance(step, UnknownStep):
+            writer = f", written by release {payload.writer[:40]}" if payload.writer else ""
+            fault = f"its journal record{writer} has the step {step.kind!r}, which this release does not know"
+            return Content(payload, tuple(known), f"{fault}: {step.reason}", undoable=False)
+        known.append(step)
+    return Content(payload, tuple(known))
