@@ -6,11 +6,12 @@ client.
 
 import http.client
 import json
+import socket
 import ssl
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,32 @@ class Event:
     at: float
 
 
+class Watch:
+    """The events of one watch request, in order; ends with its time, with the server, or by `close` from any thread."""
+
+    def __init__(self, sock: socket.socket, response: http.client.HTTPResponse, deadline: float) -> None:
+        self._socket = sock
+        self._response = response
+        self._deadline = deadline
+
+    def __iter__(self) -> Iterator[Event]:
+        while (left := self._deadline - time.monotonic()) > 0:
+            try:
+                self._socket.settimeout(left)
+                line = self._response.readline()
+            except (OSError, http.client.HTTPException, ValueError):
+                return
+            if not line:
+                return
+            event = json.loads(line)
+            yield Event(event["type"], event["object"], time.monotonic())
+
+    def close(self) -> None:
+        """End the watch; a thread that reads it gets no further event."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
 @dataclass(frozen=True)
 class Api:
     """A server, the CA that it is checked against, and the token that says who asks."""
@@ -64,6 +91,10 @@ class Api:
     def get(self, path: str, **query: str) -> Json:
         """GET an object or a list."""
         return self._call("GET", path, query=query)
+
+    def text(self, path: str, **query: str) -> str:
+        """GET what is not JSON, such as a container's log."""
+        return self._exchange("GET", path, query=query).decode(errors="replace")
 
     def items(self, path: str, **query: str) -> list[Json]:
         """GET the items of a list."""
@@ -110,27 +141,17 @@ class Api:
         except OSError:
             return False
 
-    def watch(self, path: str, seconds: float, **query: str) -> Iterator[Event]:
-        """Yield a collection's events for `seconds`; without `resourceVersion` it begins with what exists, as ADDED."""
-        deadline = time.monotonic() + seconds
-        with closing(self._connect(seconds)) as connection:
-            target = (
-                path + "?" + urllib.parse.urlencode({**query, "watch": "1", "timeoutSeconds": str(int(seconds) + 1)})
-            )
-            connection.request("GET", target, headers=self._headers())
-            response = connection.getresponse()
-            if response.status != http.client.OK:
-                _raise(response.status, response.read())
-            while (left := deadline - time.monotonic()) > 0:
-                connection.sock.settimeout(left)
-                try:
-                    line = response.readline()
-                except TimeoutError:
-                    return
-                if not line:
-                    return
-                event = json.loads(line)
-                yield Event(event["type"], event["object"], time.monotonic())
+    def watch(self, path: str, seconds: float, **query: str) -> "Watch":
+        """Watch a collection for `seconds`; without `resourceVersion` it begins with what exists, as ADDED."""
+        connection = self._connect(seconds)
+        target = path + "?" + urllib.parse.urlencode({**query, "watch": "1", "timeoutSeconds": str(int(seconds) + 1)})
+        connection.request("GET", target, headers=self._headers())
+        # Kept apart: the connection forgets its socket once the response says that the server will close it.
+        sock = connection.sock
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            _raise(response.status, response.read())
+        return Watch(sock, response, time.monotonic() + seconds)
 
     def _call(
         self,
@@ -141,6 +162,18 @@ class Api:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Json:
+        answer: Json = json.loads(self._exchange(method, path, body, content_type=content_type, query=query))
+        return answer
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
         target = path + ("?" + urllib.parse.urlencode(query) if query else "")
         with closing(self._connect(_TIMEOUT_SECONDS)) as connection:
             content = None if body is None else json.dumps(body)
@@ -149,8 +182,7 @@ class Api:
             raw = response.read()
         if response.status >= http.client.BAD_REQUEST:
             _raise(response.status, raw)
-        answer: Json = json.loads(raw)
-        return answer
+        return raw
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.ca))

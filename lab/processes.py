@@ -84,17 +84,29 @@ class Process:
             directory.mkdir(parents=True, exist_ok=True)
         self.record.unlink(missing_ok=True)
         with self.log.open("ab") as output:
-            child = subprocess.Popen(
-                ["/bin/sh", "-c", _RECORD_AND_EXEC, "sh", self.record, str(procs_file or ""), *command],
+            # --fork: the process belongs to init at once, so that it outlives the starter and leaves it no zombie.
+            subprocess.run(
+                [
+                    "setsid",
+                    "--fork",
+                    "/bin/sh",
+                    "-c",
+                    _RECORD_AND_EXEC,
+                    "sh",
+                    self.record,
+                    str(procs_file or ""),
+                    *command,
+                ],
+                check=True,
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
+                timeout=_STARTED_WITHIN_SECONDS,
             )
         deadline = time.monotonic() + _STARTED_WITHIN_SECONDS
         while (identity := self.identity()) is None:
-            if child.poll() is not None or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise LabError(f"{self.name} did not start; its log {self.log} ends with:\n{self.tail()}")
             time.sleep(0.005)
         return identity
@@ -126,7 +138,6 @@ class Process:
             return True
         finally:
             os.close(descriptor)
-            _reap(identity.pid)
 
     def tail(self, lines: int = 15) -> str:
         """Return the last lines of the log."""
@@ -134,11 +145,3 @@ class Process:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
-
-
-def _reap(pid: int) -> None:
-    """Collect the exit status if the process happens to be our child, so that no zombie stays."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return

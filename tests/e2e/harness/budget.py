@@ -1,0 +1,55 @@
+"""A pytest plugin: each end-to-end test declares the seconds it may take, and the summary shows what it took.
+
+A test over its budget does not fail (a busy machine is no fault of the driver); it is marked, so that a person sees it.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+_DEFAULT_SECONDS = 30.0
+_HANG_FACTOR = 3.0
+_HANG_EXTRA_SECONDS = 60.0
+
+
+@dataclass
+class _Row:
+    budget: float
+    spent: float = 0.0
+
+
+class BudgetPlugin:
+    """Collects the seconds of set-up, call and tear-down of every test and prints them at the end."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Row] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note the budgets; a test that hangs ends after thrice its budget and a minute."""
+        for item in items:
+            marker = item.get_closest_marker("budget")
+            if marker is None and "e2e" not in item.nodeid:
+                continue
+            budget = float(marker.args[0]) if marker else _DEFAULT_SECONDS
+            self._rows[item.nodeid] = _Row(budget)
+            # Set-up is left out: the first one may build and start a cluster, with deadlines of its own.
+            item.add_marker(pytest.mark.timeout(budget * _HANG_FACTOR + _HANG_EXTRA_SECONDS, func_only=True))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up the phases of a test."""
+        row = self._rows.get(report.nodeid)
+        if row is not None:
+            row.spent += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table and the totals."""
+        ran = {name: row for name, row in self._rows.items() if row.spent > 0}
+        if not ran:
+            return
+        terminalreporter.section("seconds per end-to-end test (set-up and tear-down included)")
+        for name, row in ran.items():
+            over = "  OVER" if row.spent > row.budget else ""
+            terminalreporter.write_line(f"{row.spent:7.1f} of {row.budget:5.0f}  {name.partition('::')[2]}{over}")
+        spent = sum(row.spent for row in ran.values())
+        budget = sum(row.budget for row in ran.values())
+        terminalreporter.write_line(f"{spent:7.1f} of {budget:5.0f}  in all, {len(ran)} tests")

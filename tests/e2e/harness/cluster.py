@@ -1,0 +1,69 @@
+"""The running lab as tests see it: API, kubectl, and the processes that a test may stop and start."""
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import controlplane, node
+from lab.api import Api
+from lab.build import bin_dir
+from lab.layout import Layout, Node
+from lab.settings import Settings
+
+_REPOSITORY = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A lab that is up."""
+
+    layout: Layout
+    settings: Settings
+
+    @property
+    def api(self) -> Api:
+        """A client with all rights."""
+        return controlplane.admin_api(self.layout, self.settings)
+
+    @property
+    def node(self) -> Node:
+        """The node that tests work on."""
+        return self.layout.node(1)
+
+    def api_with(self, token: str) -> Api:
+        """A client with the rights of `token`."""
+        admin = self.api
+        return Api(admin.host, admin.port, admin.ca, token)
+
+    def kubectl(self, *arguments: str, seconds: float = 30.0) -> str:
+        """Run the cluster's own kubectl and return what it prints; raises AssertionError with its words if it fails."""
+        command = [str(bin_dir() / "kubectl"), f"--kubeconfig={self.layout.kubeconfig}", *arguments]
+        result = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL
+        )
+        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr.strip()}"
+        return result.stdout
+
+    def apply_deployment(self) -> None:
+        """Apply the manifests that users apply: classes, policies, the node plugin's rights."""
+        self.kubectl("apply", "--recursive", "-f", str(_REPOSITORY / "deploy"))
+
+    @contextlib.contextmanager
+    def apiserver_away(self) -> Iterator[None]:
+        """Stop the API server for the block; afterwards wait until it is ready again."""
+        self.layout.process("kube-apiserver").stop(signal.SIGKILL)
+        try:
+            yield
+        finally:
+            controlplane.start_apiserver(self.layout, self.settings, bin_dir())
+
+    def stop_kubelet(self) -> None:
+        """End the kubelet of the test node; pods keep running."""
+        self.layout.kubelet(self.node).stop(signal.SIGTERM)
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet of the test node."""
+        node.start_kubelet(self.layout, self.node, bin_dir())

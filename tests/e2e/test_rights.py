@@ -1,0 +1,165 @@
+"""What the node plugin's token may do, and what the cluster's policies refuse to users.
+
+The token is the one that the plugin runs with in the other tests: bound to a pod of its node.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from lab.api import Api, ApiError, Json, path_of, wait_until
+from lab.identity import node_token
+
+from tests.e2e.harness.cluster import Cluster
+from tests.e2e.harness.namespace import TestNamespace
+from tests.e2e.harness.objects import claim, claim_template, device_request
+from tests.e2e.harness.slices import SLICES
+
+MONITOR = "monitor.nvidia.com"
+pytestmark = pytest.mark.budget(5)
+
+
+@pytest.fixture(scope="module")
+def plugin_api(cluster: Cluster) -> Api:
+    """The API with the rights of the plugin on the test node."""
+    api = cluster.api_with(node_token(cluster.api, cluster.node))
+    # An admission policy takes effect a moment after it was written.
+    wait_until("the slice policy in force", lambda: _refusal(api, a_slice("probe", "another-node")) is not None, 15.0)
+    return api
+
+
+def a_slice(name: str, node_name: str, driver: str = "gpu.nvidia.com") -> Json:
+    """A slice with one device."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": driver,
+            "nodeName": node_name,
+            "pool": {"name": f"rights-{name}", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "probe"}}}],
+        },
+    }
+
+
+def _refusal(api: Api, body: Json) -> str | None:
+    """Try to create a slice; return the refusal's text, or None if it was taken (it is deleted again)."""
+    try:
+        api.create(SLICES, body)
+    except ApiError as error:
+        return error.message
+    api.delete(f"{SLICES}/{body['metadata']['name']}")
+    return None
+
+
+def test_the_plugin_writes_changes_and_deletes_a_slice_of_its_own_node(cluster: Cluster, plugin_api: Api) -> None:
+    path = f"{SLICES}/rights-own"
+
+    created = plugin_api.create(SLICES, a_slice("rights-own", cluster.node.name))
+    created["spec"]["devices"][0]["name"] = "gpu-1"
+    changed = plugin_api.replace(path, created)
+    plugin_api.delete(path, missing_ok=False)
+
+    assert changed["spec"]["devices"][0]["name"] == "gpu-1"
+    assert not cluster.api.exists(path)
+
+
+def test_the_plugin_is_refused_a_slice_of_another_node(plugin_api: Api) -> None:
+    refusal = _refusal(plugin_api, a_slice("rights-other", "another-node"))
+
+    assert refusal is not None
+    assert "the node plugin of node node-1 may write its own slices only, not one of node another-node" in refusal
+
+
+def test_the_plugin_is_refused_the_deletion_of_another_nodes_slice(cluster: Cluster, plugin_api: Api) -> None:
+    path = f"{SLICES}/rights-foreign"
+    cluster.api.create(SLICES, a_slice("rights-foreign", "another-node"))
+
+    try:
+        with pytest.raises(ApiError, match="may write its own slices only"):
+            plugin_api.delete(path)
+        assert cluster.api.exists(path)
+    finally:
+        cluster.api.delete(path)
+
+
+def test_the_plugin_is_refused_a_slice_of_another_driver(cluster: Cluster, plugin_api: Api) -> None:
+    refusal = _refusal(plugin_api, a_slice("rights-driver", cluster.node.name, driver="nic.example.com"))
+
+    assert refusal is not None
+    assert "slices of its own drivers only, not of nic.example.com" in refusal
+
+
+def test_a_token_that_names_no_node_writes_no_slice_at_all(cluster: Cluster, plugin_api: Api) -> None:
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    account = path_of("v1", "serviceaccounts", "dra-gpu-node", namespace="dra-gpu", subresource="token")
+    unbound = cluster.api_with(cluster.api.create(account, request)["status"]["token"])
+
+    refusal = _refusal(unbound, a_slice("rights-unbound", cluster.node.name))
+
+    assert refusal is not None
+    assert "this token names no node" in refusal
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [
+        ("get", "/api/v1/secrets"),
+        ("get", "/api/v1/pods"),
+        ("get", "/api/v1/nodes"),
+        ("get", "/apis/resource.k8s.io/v1/resourceclaims"),
+        ("get", "/apis/resource.k8s.io/v1/deviceclasses"),
+    ],
+)
+def test_the_plugin_may_not_list_what_it_does_not_need(plugin_api: Api, verb: str, path: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        getattr(plugin_api, verb)(path)
+
+    assert refused.value.status == 403
+
+
+def test_the_plugin_reads_its_node_and_a_claim_by_name(
+    cluster: Cluster, plugin_api: Api, namespace: TestNamespace
+) -> None:
+    namespace.create(claim("readable"))
+
+    claims = path_of("resource.k8s.io/v1", "resourceclaims", "readable", namespace=namespace.name)
+    assert plugin_api.get(claims)["metadata"]["name"] == "readable"
+    assert plugin_api.get(f"/api/v1/nodes/{cluster.node.name}")["metadata"]["name"] == cluster.node.name
+
+
+@pytest.mark.parametrize("make", [claim, claim_template])
+def test_the_monitor_class_without_admin_access_is_refused_with_the_way_out(
+    admin_namespace: TestNamespace, make: Callable[..., Json]
+) -> None:
+    with pytest.raises(ApiError, match=r"set exactly\.adminAccess: true") as refused:
+        admin_namespace.create(make("looks-on", device_request("look", MONITOR)))
+
+    assert "request look uses class monitor.nvidia.com without admin access" in refused.value.message
+    assert refused.value.status == 422
+
+
+def test_the_monitor_class_as_an_alternative_is_refused(admin_namespace: TestNamespace) -> None:
+    alternatives = [{"name": "use", "deviceClassName": "gpu.nvidia.com"}, {"name": "see", "deviceClassName": MONITOR}]
+
+    with pytest.raises(ApiError, match=r"request any uses class monitor\.nvidia\.com without admin access"):
+        admin_namespace.create(claim("either", {"name": "any", "firstAvailable": alternatives}))
+
+
+def test_the_monitor_class_with_admin_access_is_taken_in_a_namespace_that_allows_it(
+    admin_namespace: TestNamespace,
+) -> None:
+    admin_namespace.create(claim("looks-on", device_request("look", MONITOR, all_devices=True, admin=True)))
+
+    assert admin_namespace.claim("looks-on")["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] is True
+
+
+def test_admin_access_is_refused_in_a_namespace_that_does_not_allow_it(namespace: TestNamespace) -> None:
+    with pytest.raises(ApiError, match="admin access"):
+        namespace.create(claim("looks-on", device_request("look", MONITOR, admin=True)))
+
+
+def test_other_classes_need_no_admin_access(namespace: TestNamespace) -> None:
+    namespace.create(claim("uses"), claim_template("uses-too"))
+
+    assert [one["metadata"]["name"] for one in namespace.claims()] == ["uses"]
