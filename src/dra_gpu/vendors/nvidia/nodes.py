@@ -60,9 +60,12 @@ def optional_nodes(dev: HostDirectory, names: Iterable[PurePosixPath]) -> tuple[
 
 
 def dri_nodes(dev: HostDirectory, pci_address: str) -> tuple[DeviceNode, ...]:
-    """Describe the DRM nodes of a GPU that exist, found by its PCI address in sysfs' form."""
+    """Describe the DRM nodes of a GPU that exist, found by its PCI address in sysfs' form.
+
+    Source: systemd, rules.d/60-drm.rules: udev links `dri/by-path/pci-<address>-card` to `../card<n>`.
+    """
     links = (PurePosixPath("dri/by-path") / f"pci-{pci_address}-{kind}" for kind in _DRI_LINKS)
-    return tuple(_existing(dev, _resolved(dev, links)))
+    return tuple(_existing(dev, _targets(dev, links)))
 
 
 def _existing(dev: HostDirectory, names: Iterable[PurePosixPath]) -> Iterator[DeviceNode]:
@@ -73,9 +76,9 @@ def _existing(dev: HostDirectory, names: Iterable[PurePosixPath]) -> Iterator[De
             continue
 
 
-def _resolved(dev: HostDirectory, links: Iterable[PurePosixPath]) -> Iterator[PurePosixPath]:
+def _targets(dev: HostDirectory, links: Iterable[PurePosixPath]) -> Iterator[PurePosixPath]:
     for link in links:
         try:
-            yield dev.resolve(link)
+            yield PurePosixPath("dri") / dev.here(link).readlink().name
         except OSError:
             continue
