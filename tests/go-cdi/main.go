@@ -62,11 +62,28 @@ func minimumVersions() error {
 		if err := json.Unmarshal(lines.Bytes(), &spec); err != nil {
 			return err
 		}
-		version, err := specs.MinimumRequiredVersion(&spec)
+		version, err := minimumVersion(spec)
 		if err != nil {
 			return err
 		}
 		fmt.Println(version)
 	}
 	return lines.Err()
+}
+
+// minimumVersion asks about one device at a time: the library is compiled with the loop variables of Go 1.19, by which
+// it looks for host paths and mount types in the last device only. Asked about a whole specification it answers too low
+// a version when the feature is in another device.
+func minimumVersion(spec specs.Spec) (string, error) {
+	devices := spec.Devices
+	highest := ""
+	for _, device := range devices {
+		spec.Devices = []specs.Device{device}
+		version, err := specs.MinimumRequiredVersion(&spec)
+		if err != nil {
+			return "", err
+		}
+		highest = max(highest, version)
+	}
+	return highest, nil
 }

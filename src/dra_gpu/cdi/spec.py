@@ -2,7 +2,9 @@
 
 Runtimes refuse a specification whose declared version is lower than its features need, and also one newer than they
 know; so the lowest sufficient version is written.
-Source: Container Device Interface specification v1.1.0, SPEC.md and specs-go/version.go `MinimumRequiredVersion`.
+Source: Container Device Interface specification v1.1.0, SPEC.md and specs-go/version.go `MinimumRequiredVersion`. That
+function, being compiled with Go 1.19's loop variables, overlooks host paths and mount types in all devices but the
+last; the rule here is the specification's.
 """
 
 from typing import TypeVar
