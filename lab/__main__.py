@@ -1,9 +1,9 @@
-"""`python -m lab`: build, up, down, status, kubeconfig."""
+"""`python -m lab`: build, up, down, status, kubeconfig, driver."""
 
 import argparse
 import sys
 
-from lab import build, cluster, controlplane
+from lab import build, cluster, controlplane, deployment
 from lab.errors import LabError
 from lab.layout import Layout
 from lab.progress import Progress
@@ -27,6 +27,12 @@ def main() -> int:
     commands.add_parser("down", help="stop the cluster and remove all but its logs")
     commands.add_parser("status", help="say what runs; exit 1 unless everything does")
     commands.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
+    driver_parser = commands.add_parser(
+        "driver", help="the driver with simulated GPUs on every node, as host processes"
+    )
+    driver_parser.add_argument("action", choices=("start", "stop"))
+    driver_parser.add_argument("--profile", default="H100", help="model of the simulated GPUs (default H100)")
+    driver_parser.add_argument("--gpus", type=int, default=8, metavar="N", help="how many per node (default 8)")
     arguments = parser.parse_args()
     progress = Progress()
     try:
@@ -44,10 +50,23 @@ def main() -> int:
                 return _status(layout)
             case "kubeconfig":
                 print(layout.kubeconfig)
+            case "driver":
+                _driver(layout, arguments, progress)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _driver(layout: Layout, arguments: argparse.Namespace, progress: Progress) -> None:
+    settings = Settings.load(layout)
+    if settings is None:
+        raise LabError(f"no cluster at {layout.state}: start one with `python -m lab up`")
+    if arguments.action == "start":
+        profile, gpus = arguments.profile, arguments.gpus
+        deployment.start_drivers(layout, settings, profile=profile, gpus=gpus, progress=progress)
+    else:
+        deployment.stop_drivers(layout, progress)
 
 
 def _status(layout: Layout) -> int:
@@ -56,7 +75,7 @@ def _status(layout: Layout) -> int:
         print(f"no cluster at {layout.state}: start one with `python -m lab up`")
         return 1
     dead = set(cluster.dead_processes(layout, settings))
-    for process in cluster.processes(layout, settings):
+    for process in [*cluster.processes(layout, settings), *deployment.drivers(layout)]:
         identity = None if process.name in dead else process.running()
         print(f"{process.name:26} {'pid ' + str(identity.pid) if identity else 'DEAD':12} {process.log}")
     if "kube-apiserver" in dead:

@@ -64,7 +64,6 @@ class DriverInstance:
             f"--kubeconfig={node.credentials_dir / 'kubeconfig'}",
             f"--driver-root={root / 'driver'}",
             f"--dev-root={root / 'dev'}",
-            f"--proc-root={root / 'proc'}",
             f"--sysfs-root={root / 'sys'}",
             f"--boot-id-file={root / 'boot_id'}",
             f"--cdi-root={node.cdi_dir}",

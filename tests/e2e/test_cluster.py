@@ -47,3 +47,17 @@ def test_running_pods_survive_an_absence_of_the_api_server(cluster: Cluster, nam
         assert not cluster.api.ready()
 
     assert namespace.container_ids("stays") == before
+
+
+@pytest.mark.budget(30)
+def test_running_pods_survive_a_restart_of_the_kubelet(cluster: Cluster, namespace: TestNamespace) -> None:
+    namespace.create(pod("stays", Container(script="exec sleep 1000", claims=())))
+    namespace.wait_running("stays")
+    before = namespace.container_ids("stays")
+
+    cluster.stop_kubelet()
+    cluster.start_kubelet()
+    namespace.create(pod("later", Container(script="exec sleep 1000", claims=())))
+    namespace.wait_running("later")
+
+    assert namespace.container_ids("stays") == before

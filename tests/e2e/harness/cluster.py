@@ -5,15 +5,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from lab import controlplane, node
 from lab.api import Api
 from lab.build import bin_dir
+from lab.deployment import apply_manifests
 from lab.layout import Layout, Node
 from lab.settings import Settings
-
-_REPOSITORY = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Cluster:
 
     def apply_deployment(self) -> None:
         """Apply the manifests that users apply: classes, policies, the node plugin's rights."""
-        self.kubectl("apply", "--recursive", "-f", str(_REPOSITORY / "deploy"))
+        apply_manifests(self.layout)
 
     @contextlib.contextmanager
     def apiserver_away(self) -> Iterator[None]:
@@ -67,3 +65,11 @@ class Cluster:
     def start_kubelet(self) -> None:
         """Start the kubelet of the test node."""
         node.start_kubelet(self.layout, self.node, bin_dir())
+
+    def kill_container(self, container_id: str) -> None:
+        """End a container as a crash does: SIGKILL to its first process, from outside."""
+        ctr = [str(bin_dir() / "ctr"), "-a", str(self.node.containerd_socket), "-n", "k8s.io"]
+        identifier = container_id.rpartition("/")[2]
+        subprocess.run(
+            [*ctr, "tasks", "kill", "--signal", "SIGKILL", identifier], check=True, capture_output=True, timeout=20
+        )
