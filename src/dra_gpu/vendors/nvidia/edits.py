@@ -17,7 +17,7 @@ from dra_gpu.inventory.model import Gpu, View
 from dra_gpu.vendors.base import FailureKind, NotReadyError, VendorError
 from dra_gpu.vendors.nvidia import libraries, nodes
 from dra_gpu.vendors.nvidia.driver_root import DriverFile, DriverFiles, DriverRoot
-from dra_gpu.vendors.nvidia.toolkit import Toolkit, find_toolkit
+from dra_gpu.vendors.nvidia.toolkit import Toolkit, ToolkitSearch
 
 _READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET = (*_READ_ONLY, "noexec")
@@ -46,7 +46,7 @@ class NvidiaEdits:
         self._driver_root = driver_root
         self._dev = dev
         self._host = host
-        self._hook_program = hook_program
+        self._toolkit = ToolkitSearch(host, hook_program)
         self._extra = extra if extra is not None else ExtraEdits()
 
     def common_edits(self) -> ContainerEdits:
@@ -58,7 +58,7 @@ class NvidiaEdits:
         control = nodes.required_nodes(self._dev, nodes.CONTROL)
         control += nodes.optional_nodes(self._dev, nodes.OPTIONAL_CONTROL)
         files = self._driver_root.files()
-        toolkit = find_toolkit(self._host, self._hook_program)
+        toolkit = self._toolkit.find()
         edits = ContainerEdits(
             env=("NVIDIA_VISIBLE_DEVICES=void",),
             device_nodes=control,

@@ -9,7 +9,6 @@ with v1.17.5, `disable-device-node-modification` with v1.17.8; the GPU Operator 
 
 import mmap
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -85,42 +84,47 @@ class Toolkit:
         )
 
 
-def find_toolkit(host: HostDirectory | None, configured: PurePosixPath | None = None) -> Toolkit | None:
-    """Find the container toolkit on the host; None when it is not installed.
+class ToolkitSearch:
+    """Looks for the container toolkit on the host, anew at each call: it may be installed later than the driver runs.
 
     Args:
         host: the host's root; None when this process does not see it, only a configured program counts then.
         configured: the program by its path on the host, taken as it is.
     """
-    ldconfig = None
-    if host is not None and _executable(host, _LDCONFIG_REAL) is not None:
-        ldconfig = _LDCONFIG_REAL
-    if configured is not None:
-        return Toolkit(configured, _hooks(host, configured), ldconfig)
-    if host is None:
+
+    def __init__(self, host: HostDirectory | None, configured: PurePosixPath | None = None) -> None:
+        self._host = host
+        self._configured = configured
+        self._read: dict[tuple[Path, int, int], frozenset[str]] = {}
+
+    def find(self) -> Toolkit | None:
+        """Return the toolkit; None when it is not installed."""
+        if self._host is None:
+            return None if self._configured is None else Toolkit(self._configured)
+        ldconfig = _LDCONFIG_REAL if _executable(self._host, _LDCONFIG_REAL) is not None else None
+        for program in _CANDIDATES if self._configured is None else (self._configured,):
+            if self._configured is not None or _executable(self._host, program) is not None:
+                return Toolkit(program, self._hooks(self._host, program), ldconfig)
         return None
-    for program in _CANDIDATES:
-        if _executable(host, program) is not None:
-            return Toolkit(program, _hooks(host, program), ldconfig)
-    return None
 
-
-def _hooks(host: HostDirectory | None, program: PurePosixPath) -> frozenset[str]:
-    """Return the hooks whose names stand in the program; all of them where that cannot be seen."""
-    if host is None:
+    def _hooks(self, host: HostDirectory, program: PurePosixPath) -> frozenset[str]:
+        """Return the hooks whose names stand in the program, or in the one it wraps; all where none can be seen."""
+        for candidate in (program.with_name(f"{program.name}.real"), program):
+            path = _executable(host, candidate)
+            if path is not None and (found := self._names_in(path)):
+                return found
         return frozenset(HOOKS)
-    for path in _binaries(host, program):
-        found = _names_in(path)
-        if found:
-            return found
-    return frozenset(HOOKS)
 
-
-def _binaries(host: HostDirectory, program: PurePosixPath) -> Iterator[Path]:
-    for candidate in (program.with_name(f"{program.name}.real"), program):
-        path = _executable(host, candidate)
-        if path is not None:
-            yield path
+    def _names_in(self, path: Path) -> frozenset[str]:
+        """Read a program of some ten MB once, as long as it is the same file."""
+        try:
+            found = path.stat()
+        except OSError:  # taken away this instant
+            return frozenset()
+        key = (path, found.st_ino, found.st_mtime_ns)
+        if key not in self._read:
+            self._read = {key: _names_in(path)}
+        return self._read[key]
 
 
 def _names_in(path: Path) -> frozenset[str]:
