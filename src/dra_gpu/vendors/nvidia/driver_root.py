@@ -136,6 +136,20 @@ def find_nvml(root: Path) -> Path:
     raise _incomplete(directory, name)
 
 
+def find_program(root: Path, name: str) -> Path:
+    """Return one of the driver's programs in a driver root, by its path without links in this process' file system.
+
+    Raises:
+        NotReadyError: there is none; lists every directory that was tried.
+    """
+    directory = HostDirectory.same(root).real()
+    for place in libraries.PROGRAM_DIRECTORIES:
+        if (real := _resolved(directory, place / name)) is not None:
+            return directory.here(real)
+    tried = ", ".join(str(directory.here(place)) for place in libraries.PROGRAM_DIRECTORIES)
+    raise NotReadyError(f"{name} is in none of {tried}: check the driver's installation, or the driver root given")
+
+
 def _look(root: HostDirectory, *, graphics: bool) -> DriverFiles:
     for real, container, names in _library_directories(root):
         version = _version(root, container, names)

@@ -7,6 +7,7 @@ SHORT, MEDIUM and LONG.
 import asyncio
 import contextlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
@@ -25,18 +26,18 @@ _MAX_OUTPUT = 400
 class Smi:
     """nvidia-smi of a driver root, started once for each question."""
 
-    def __init__(self, program: Path, library_directory: Path | None, *, timeout: float = 10.0) -> None:
-        """Remember the program.
+    def __init__(
+        self, find: Callable[[], Path], library_directory: Callable[[], Path], *, timeout: float = 10.0
+    ) -> None:
+        """Remember how to find the program; a driver root may be replaced while this process runs.
 
         Args:
-            program: path of nvidia-smi as this process sees it.
-            library_directory: where its libnvidia-ml.so.1 lies, when that is not in the loader's path.
+            find: returns the path of nvidia-smi as this process sees it; raises VendorError when there is none.
+            library_directory: returns where its libnvidia-ml.so.1 lies.
             timeout: seconds that one call may take; a first call after a driver load takes some.
         """
-        self._program = program
-        self._environment = {"PATH": "/usr/bin:/bin"}
-        if library_directory is not None:
-            self._environment["LD_LIBRARY_PATH"] = str(library_directory)
+        self._find = find
+        self._library_directory = library_directory
         self._timeout = timeout
 
     async def set_time_slice(self, uuid: str, interval: TimeSliceInterval) -> None:
@@ -59,18 +60,19 @@ class Smi:
 
     async def _run(self, uuid: str, *arguments: str) -> str:
         command = " ".join(("nvidia-smi", *arguments))
+        program = self._find()
         try:
             process = await asyncio.create_subprocess_exec(
-                self._program,
+                program,
                 *arguments,
-                env=self._environment,
+                env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(self._library_directory())},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
         except OSError as error:
             raise VendorError(
-                FailureKind.TRANSIENT, f"GPU {uuid}: {self._program} cannot be started ({error}): check the driver root"
+                FailureKind.TRANSIENT, f"GPU {uuid}: {program} cannot be started ({error}): check the driver root"
             ) from error
         try:
             async with asyncio.timeout(self._timeout):

@@ -1,0 +1,34 @@
+"""The command `dra-gpu`: one word chooses the process, and only that process' modules are imported."""
+
+import sys
+
+from dra_gpu import __version__
+
+_USAGE = """\
+usage: dra-gpu node --vendor nvidia [options]
+
+  node       publish this node's GPUs and prepare claims on them (dra-gpu node --help)
+  --version  print the version
+"""
+
+
+def main() -> int:
+    """Run the process that the first argument names; returns its exit status."""
+    match sys.argv[1:]:
+        case ["node", *arguments]:
+            from dra_gpu.node.app import main as run_node  # each command pays only for its own imports
+
+            return run_node(arguments)
+        case ["--version" | "version"]:
+            sys.stdout.write(f"dra-gpu {__version__}\n")
+            return 0
+        case ["--help" | "-h" | "help"]:
+            sys.stdout.write(_USAGE)
+            return 0
+        case _:
+            sys.stderr.write(_USAGE)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The node plugin: the one place where settings become adapters and adapters become a process."""

@@ -1,0 +1,256 @@
+"""Composes the node plugin and runs it until SIGTERM.
+
+Order at start: the journal, since it tells what this node owes; the sockets, so that the kubelet can register while the
+GPUs are being looked at; then everything else at once. Claims wait until the GPUs have been looked at once and what a
+crash left has been put in order. Order at stop: running calls end, sockets go, slices stay for the next instance.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from dra_gpu import __version__
+from dra_gpu.apiserver.client import HttpKubernetesApi
+from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
+from dra_gpu.apiserver.events import EventRecorder, ObjectReference
+from dra_gpu.apiserver.publisher import SlicePublisher
+from dra_gpu.apiserver.slice_diff import PoolIdentity
+from dra_gpu.cdi.extra_edits import ExtraEdits, ExtraEditsError, load_extra_edits
+from dra_gpu.cdi.store import SpecStore
+from dra_gpu.claims.engine import Engine
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.journal_errors import JournalError
+from dra_gpu.claims.locks import ClaimLocks, GpuLocks
+from dra_gpu.claims.machine import NodeMachine
+from dra_gpu.claims.preparation import Identity, Preparation
+from dra_gpu.claims.publisher import PublisherLock
+from dra_gpu.claims.reconcile import Reconciler
+from dra_gpu.inventory import slices
+from dra_gpu.kubelet.foreign import RegistrySearch
+from dra_gpu.kubelet.listening import SocketBusyError
+from dra_gpu.kubelet.server import KubeletServer
+from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
+from dra_gpu.node import logs, settings
+from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
+from dra_gpu.node.inventory_watch import InventoryWatch
+from dra_gpu.node.masters import Masters
+from dra_gpu.node.publishing import Publishing, log_report
+from dra_gpu.node.settings import Settings
+from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
+
+# Names under which device plugins offer this vendor's GPUs in a node's allocatable.
+EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
+COMPONENT = "dra-gpu"
+
+_log = structlog.get_logger(__name__)
+
+
+class StartError(Exception):
+    """The node plugin cannot run here; the message says why and what to do."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the node plugin; returns its exit status."""
+    chosen = settings.parse(arguments, os.environ)
+    logs.configure(chosen.log_level, instance=instance_name(chosen))
+    try:
+        asyncio.run(NodePlugin(chosen).run())
+    except (StartError, JournalError) as error:
+        _log.critical("the node plugin cannot start", reason=str(error))
+        return 1
+    return 0
+
+
+def instance_name(chosen: Settings) -> str:
+    """Name this instance for logs, locks and other instances: version, pod and process."""
+    return f"{__version__}/{chosen.pod_uid or 'no-pod'}/{os.getpid()}"
+
+
+class NodePlugin:
+    """One instance of the node plugin, from its settings to its end."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self._settings = chosen
+        self._instance = instance_name(chosen)
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT.
+
+        Raises:
+            StartError: a setting, a path or another process is in the way.
+            JournalError: the journal is there and must not be touched.
+        """
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with AsyncExitStack() as stack:
+            await self._serve(stack, stop)
+        _log.info("stopped")
+
+    async def _serve(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        chosen = self._settings
+        boot_id = _read_boot_id(chosen.boot_id_file)
+        journal = _open_journal(chosen.state_dir, boot_id)
+        stack.push_async_callback(journal.close)
+        api = self._api(stack)
+        events = EventRecorder(api, COMPONENT, chosen.node_name)
+        vendor = self._vendor()
+        node = ObjectReference("v1", "Node", chosen.node_name, uid=chosen.node_name)  # as the kubelet refers to it
+
+        def tell(reason: str, note: str) -> None:
+            events.record(node, "Warning", reason, note)
+
+        if journal.recovered is not None:
+            _log.error("the journal was damaged and set aside", reason=str(journal.recovered))
+            tell("JournalDamaged", str(journal.recovered))
+        lock = PublisherLock(chosen.state_dir, self._instance.replace("/", "-"))
+        publisher = SlicePublisher(
+            api,
+            PoolIdentity(vendor.driver_name, chosen.node_name, chosen.node_name),
+            on_report=lambda report: log_report(report, tell),
+            may_publish=lambda: lock.held,
+        )
+        publishing = Publishing(publisher, lock)
+        watch = InventoryWatch(
+            vendor,
+            journal,
+            boot_id,
+            on_change=lambda layout: publishing.set_contents(slices.arrange(layout)),
+            on_trouble=tell,
+            wanted_views=chosen.views,
+            expected_gpus=chosen.expected_gpus,
+            period=chosen.rescan_period,
+        )
+        specs = SpecStore(chosen.cdi_root, f"k8s.{vendor.driver_name}")
+        machine = NodeMachine(vendor, specs, watch.inventory)
+        stack.callback(machine.close)
+        gpu_locks = GpuLocks(chosen.state_dir / "locks")
+        stack.callback(gpu_locks.close)
+        preparation = Preparation(
+            Identity(vendor.driver_name, chosen.node_name, boot_id),
+            journal=journal,
+            machine=machine,
+            reader=ApiClaimReader(api),
+            inventory=watch.inventory,
+            claim_locks=ClaimLocks(chosen.state_dir / "locks"),
+            gpu_locks=gpu_locks,
+        )
+        reconciler = Reconciler(preparation)
+        ready = asyncio.Event()
+        engine = Engine(preparation)
+        paths = self._socket_paths(vendor.driver_name)
+        server = KubeletServer(
+            vendor.driver_name,
+            paths,
+            EngineService(engine, ready),
+            self._instance,
+            report=publishing.set_registration,
+        )
+        masters = Masters(
+            api,
+            chosen.node_name,
+            RegistrySearch(chosen.registrar_dir, vendor.driver_name),
+            own_sockets=(paths.registration,),
+            extended_resources=EXTENDED_RESOURCES[chosen.vendor],
+            on_master=publishing.set_master,
+        )
+        await _listen(server)
+
+        async def reconcile() -> None:
+            await watch.looked.wait()
+            await reconciler.recover()
+            ready.set()
+            await reconciler.run(chosen.reconcile_period)
+
+        background = {
+            "inventory": watch.run(),
+            "reconcile": reconcile(),
+            "publisher": publisher.run(),
+            "publisher-lock": publishing.hold_lock(),
+            "masters": masters.run(),
+            "events": events.run(),
+            "sockets": server.watch_sockets(),
+        }
+        await _until_stopped(stop, background, server)
+
+    def _api(self, stack: AsyncExitStack) -> HttpKubernetesApi:
+        try:
+            kubeconfig = self._settings.kubeconfig
+            connection = from_kubeconfig(kubeconfig) if kubeconfig is not None else in_cluster()
+            api = HttpKubernetesApi(connection)
+        except ConnectionConfigError as error:
+            raise StartError(str(error)) from error
+        stack.callback(api.close)
+        return api
+
+    def _vendor(self) -> NvidiaVendor:
+        chosen = self._settings
+        try:
+            extra = load_extra_edits(chosen.extra_edits) if chosen.extra_edits else ExtraEdits()
+        except ExtraEditsError as error:
+            raise StartError(str(error)) from error
+        host = NvidiaHost(chosen.driver_root, chosen.dev_root, chosen.sysfs_root, chosen.host_root, chosen.hook_program)
+        return NvidiaVendor(host, extra)
+
+    def _socket_paths(self, driver: str) -> SocketPaths:
+        chosen = self._settings
+        try:
+            return socket_paths(chosen.registrar_dir, chosen.plugins_dir, driver, chosen.pod_uid or None)
+        except SocketPathError as error:
+            raise StartError(str(error)) from error
+
+
+async def _listen(server: KubeletServer) -> None:
+    try:
+        await server.start()
+    except (SocketBusyError, OSError) as error:
+        raise StartError(
+            f"{error}: stop the other instance, or give each instance its pod's UID (--pod-uid); "
+            "the kubelet's directories must exist and be writable"
+        ) from error
+
+
+async def _until_stopped(
+    stop: asyncio.Event, background: dict[str, Coroutine[Any, Any, None]], server: KubeletServer
+) -> None:
+    """Run until asked to stop; a background task that ends by itself ends the process, since nothing would replace it."""
+    tasks = [asyncio.create_task(work, name=name) for name, work in background.items()]
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        await server.stop()
+        for task in done - {stopping}:
+            raise RuntimeError(f"the background task {task.get_name()!r} ended") from task.exception()
+    finally:
+        for task in (stopping, *tasks):
+            task.cancel()
+        await asyncio.gather(stopping, *tasks, return_exceptions=True)
+
+
+def _read_boot_id(path: Path) -> str:
+    try:
+        boot_id = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(
+            f"the boot id cannot be read from {path} ({error}): give its path with --boot-id-file"
+        ) from error
+    if not boot_id:
+        raise StartError(f"{path} is empty: give the file with the boot id with --boot-id-file")
+    return boot_id
+
+
+def _open_journal(state_dir: Path, boot_id: str) -> Journal:
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (state_dir / "locks").mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StartError(
+            f"state directory {state_dir} cannot be made ({error}): give a writable one with --state-dir"
+        ) from error
+    return Journal.open(state_dir, boot_id=boot_id, release=__version__)

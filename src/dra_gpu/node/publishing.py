@@ -1,0 +1,108 @@
+"""Decides what stands in the ResourceSlices of this node, from everything that has a say in it.
+
+The GPUs say what there is; the kubelet's registration says when; another master says that nothing may be; the publisher
+lock says which of two instances writes: the one that registered last, so that an upgrade changes the slices once.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from dra_gpu.apiserver import publish_reports as reports
+from dra_gpu.apiserver.publisher import SlicePublisher
+from dra_gpu.claims.publisher import PublisherLock
+from dra_gpu.inventory.slices import SliceContent
+from dra_gpu.kubelet.registration import RegistrationReport
+
+_log = structlog.get_logger(__name__)
+
+
+class Publishing:
+    """Joins GPUs, registration, other masters and the lock to one publisher.
+
+    Args:
+        publisher: writes the slices; its `may_publish` asks `lock`.
+        lock: which instance may write.
+    """
+
+    def __init__(self, publisher: SlicePublisher, lock: PublisherLock) -> None:
+        self._publisher = publisher
+        self._lock = lock
+        self._contents: tuple[SliceContent, ...] | None = None
+        self._master: str | None = None
+        self._master_known = False
+
+    def set_contents(self, contents: tuple[SliceContent, ...]) -> None:
+        """Take what the GPUs of the node come to."""
+        self._contents = contents
+        self._decide()
+
+    def set_master(self, master: str | None) -> None:
+        """Take who else serves this node's GPUs; None is nobody. Nothing is published before this is known."""
+        self._master, self._master_known = master, True
+        self._decide()
+
+    def set_registration(self, report: RegistrationReport) -> None:
+        """Take what the kubelet says of this instance."""
+        if report.registered:
+            self._lock.registered()
+        self._publisher.set_registered(report.registered)
+
+    async def hold_lock(self) -> None:
+        """Take part in who publishes, until cancelled; the lock is free again afterwards."""
+        try:
+            while True:
+                await self._lock.acquire()
+                _log.info("this instance publishes")
+                self._publisher.wake()
+                await self._lock.wanted()
+                _log.info("a newer instance publishes from now on")
+                self._lock.release()
+        finally:
+            self._lock.close()
+
+    def _decide(self) -> None:
+        if self._contents is None or not self._master_known:
+            return
+        if self._master is None:
+            self._publisher.publish(self._contents)
+        else:
+            self._publisher.withdraw(self._master)
+
+
+def log_report(  # noqa: C901 - one case a kind of report, nothing nested
+    report: reports.PublishReport, tell: Callable[[str, str], None]
+) -> None:
+    """Log what the publisher reports; what a person has to act on is also told as an Event.
+
+    Args:
+        report: what happened.
+        tell: takes an Event's reason and note.
+    """
+    match report:
+        case reports.Published(generation, count, writes):
+            _log.info("published", generation=generation, slices=count, writes=writes)
+        case reports.Withdrawn(reason, count):
+            _log.warning("slices withdrawn", reason=reason, slices=count)
+        case reports.LeftOut(problems):
+            for problem in problems:
+                _log.error("left out of the slices", where=problem.where, reason=problem.reason)
+                tell("LeftOutOfSlices", f"{problem.where}: {problem.reason}")
+        case reports.Rejected(message):
+            _log.error("slices refused", reason=message)
+            tell("SlicesRefused", message)
+        case reports.DroppedFields(name, fields, gates, unsafe):
+            _log.error("the API server dropped fields", slice=name, fields=fields, gates=gates, unsafe=unsafe)
+            tell("FieldsDropped", f"slice {name}: {', '.join(fields)} dropped; switch on {', '.join(gates)}")
+        case reports.ForeignSlices(names):
+            if names:
+                _log.error("slices of our name are not ours; nothing is published", slices=names)
+                tell("AnotherMaster", f"slices {', '.join(names)} are not this driver's: uninstall one of the two")
+            else:
+                _log.info("foreign slices are gone")
+        case reports.Wiped(names):
+            _log.warning("slices were deleted and come back", slices=names)
+        case reports.PublishFailed(message, retry_in):
+            _log.warning("publishing failed", reason=message, retry_in=retry_in)
+        case reports.WatchFailed(message):
+            _log.info("the watch on slices broke and goes on", reason=message)

@@ -1,0 +1,184 @@
+"""Settings of the node plugin: flags, each with an environment variable, named as NVIDIA's driver names them.
+
+Every path of the host can be set, so that the same program runs on a real node, in a container that sees the host under
+other names, and on a simulated node.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dra_gpu.cdi.host_directory import HostDirectory
+from dra_gpu.inventory.model import View
+from dra_gpu.node.logs import LEVELS
+
+_VIEWS = (View.GPU, View.MONITOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one instance of the node plugin runs.
+
+    Attributes:
+        vendor: whose GPUs.
+        node_name: name of the Node object; never the host's own name.
+        pod_uid: this instance's pod; gives sockets of its own, so that two instances can overlap in an upgrade.
+        kubeconfig: how to reach the API server; None inside a pod.
+        driver_root: the vendor's driver installation.
+        dev_root: directory of device nodes.
+        sysfs_root: where sysfs is mounted.
+        host_root: the host's root, if this process sees it.
+        hook_program: the container toolkit's program, where it is in an unusual place.
+        boot_id_file: tells one boot from the next.
+        cdi_root: directory that the container runtime reads.
+        plugins_dir: the kubelet's directory of plugin sockets and data.
+        registrar_dir: the kubelet's directory of registration sockets.
+        state_dir: this driver's data, shared by its instances.
+        extra_edits: file with what every container gets in addition.
+        views: the views to publish.
+        expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
+        rescan_period: seconds between two looks at the GPUs.
+        reconcile_period: seconds between two comparisons with the API server.
+        log_level: one of debug, info, warning, error.
+    """
+
+    vendor: str
+    node_name: str
+    pod_uid: str
+    kubeconfig: Path | None
+    driver_root: HostDirectory
+    dev_root: HostDirectory
+    sysfs_root: Path
+    host_root: HostDirectory | None
+    hook_program: PurePosixPath | None
+    boot_id_file: Path
+    cdi_root: Path
+    plugins_dir: Path
+    registrar_dir: Path
+    state_dir: Path
+    extra_edits: Path | None
+    views: tuple[View, ...]
+    expected_gpus: int | None
+    rescan_period: float
+    reconcile_period: float
+    log_level: str
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Return the settings; a flag wins over its environment variable.
+
+    Exits the process with a message when a setting is missing or wrong, as argparse does.
+    """
+    parser = _parser(environment)
+    found = parser.parse_args(arguments)
+    if not found.node_name:
+        parser.error("--node-name or NODE_NAME is required: the name of this node's Node object (downward API)")
+    state_dir = found.state_dir or found.kubelet_plugins_dir / f"{_driver_directory(found.vendor)}"
+    return Settings(
+        vendor=found.vendor,
+        node_name=found.node_name,
+        pod_uid=found.pod_uid,
+        kubeconfig=found.kubeconfig,
+        driver_root=_two_names(found.driver_root, found.container_driver_root),
+        dev_root=_two_names(found.dev_root, found.container_dev_root),
+        sysfs_root=found.sysfs_root,
+        host_root=_two_names(Path("/"), found.host_root) if found.host_root else None,
+        hook_program=PurePosixPath(found.nvidia_cdi_hook_path) if found.nvidia_cdi_hook_path else None,
+        boot_id_file=found.boot_id_file,
+        cdi_root=found.cdi_root,
+        plugins_dir=found.kubelet_plugins_dir,
+        registrar_dir=found.kubelet_registrar_dir,
+        state_dir=state_dir,
+        extra_edits=found.extra_edits,
+        views=found.views,
+        expected_gpus=found.expected_gpus,
+        rescan_period=found.rescan_period,
+        reconcile_period=found.reconcile_period,
+        log_level=found.log_level,
+    )
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dra-gpu node", description="Publishes this node's GPUs to Kubernetes and prepares claims on them."
+    )
+
+    def add(flag: str, variable: str | None, default: object, help_text: str, **options: object) -> None:
+        value = environment.get(variable, "") if variable else ""
+        text = f"{help_text} [{variable}]" if variable else help_text
+        parser.add_argument(flag, default=value or default, help=text, **options)  # type: ignore[arg-type]  # argparse's own keywords
+
+    parser.add_argument("--vendor", required=True, choices=("nvidia",), help="whose GPUs this instance serves")
+    add("--node-name", "NODE_NAME", "", "name of this node's Node object")
+    add("--pod-uid", "POD_UID", "", "UID of this instance's pod: gives it sockets of its own")
+    add("--kubeconfig", "KUBECONFIG", None, "how to reach the API server; not needed inside a pod", type=Path)
+    add(
+        "--driver-root",
+        "NVIDIA_DRIVER_ROOT",
+        Path("/"),
+        "driver installation, by its path on the host",
+        type=Path,
+    )
+    add("--container-driver-root", "DRIVER_ROOT_CTR_PATH", None, "the same as this process sees it", type=Path)
+    add("--dev-root", None, Path("/dev"), "directory of device nodes, by its path on the host", type=Path)
+    add("--container-dev-root", None, None, "the same as this process sees it", type=Path)
+    add("--sysfs-root", None, Path("/sys"), "where sysfs is mounted", type=Path)
+    add("--host-root", "HOST_ROOT", None, "the host's root as this process sees it", type=Path)
+    add("--nvidia-cdi-hook-path", "NVIDIA_CDI_HOOK_PATH", "", "the container toolkit's hook program on the host")
+    add("--boot-id-file", None, Path("/proc/sys/kernel/random/boot_id"), "tells one boot from the next", type=Path)
+    add("--cdi-root", "CDI_ROOT", Path("/var/run/cdi"), "directory that the container runtime reads", type=Path)
+    kubelet = Path("/var/lib/kubelet")
+    add(
+        "--kubelet-plugins-dir",
+        "KUBELET_PLUGINS_DIRECTORY_PATH",
+        kubelet / "plugins",
+        "plugin sockets",
+        type=Path,
+    )
+    add(
+        "--kubelet-registrar-dir",
+        "KUBELET_REGISTRAR_DIRECTORY_PATH",
+        kubelet / "plugins_registry",
+        "registration sockets",
+        type=Path,
+    )
+    add("--state-dir", None, None, "this driver's data; a local directory, never NFS", type=Path)
+    add("--extra-edits", None, None, "JSON file of what every container gets in addition", type=Path)
+    add("--views", "VIEWS", _VIEWS, "views to publish, separated by commas: gpu, monitor", type=_views)
+    add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
+    add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=_seconds)
+    add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=_seconds)
+    add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
+    return parser
+
+
+def _driver_directory(vendor: str) -> str:
+    return {"nvidia": "gpu.nvidia.com"}[vendor]
+
+
+def _two_names(host: Path, process: Path | None) -> HostDirectory:
+    return HostDirectory(PurePosixPath(host), process or host)
+
+
+def _views(text: str) -> tuple[View, ...]:
+    known = {view.value: view for view in _VIEWS}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(f"{text!r} must be some of {', '.join(known)}")
+    return tuple(view for name, view in known.items() if name in names)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1")
+    return value

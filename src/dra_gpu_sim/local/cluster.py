@@ -1,0 +1,169 @@
+"""A small cluster in one process: simulated GPUs, an API server in memory, a kubelet; and the real node plugin."""
+
+import json
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dra_gpu_sim.apiserver.server import ApiServer, ServerOptions
+from dra_gpu_sim.local import allocator, plugin
+from dra_gpu_sim.local.kubelet import Claim, Kubelet
+from dra_gpu_sim.node import SimulatedNode
+
+DRIVER = "gpu.nvidia.com"
+NAMESPACE = "default"
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """One node. Use it as an asynchronous context manager.
+
+    Attributes:
+        root: everything it writes lies below this directory.
+        profile: the simulated GPUs, by the name of a profile.
+        gpus: how many of them; None for as many as the profile has.
+        node_name: name of the Node object.
+    """
+
+    root: Path
+    profile: str = "H100"
+    gpus: int | None = 8
+    node_name: str = "node-0"
+    api: ApiServer = field(default_factory=lambda: ApiServer(ServerOptions()))
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _node: SimulatedNode | None = None
+    _started: int = 0
+
+    async def __aenter__(self) -> Self:
+        self.paths.make()
+        self._node = SimulatedNode.create(self.root / "gpus", self.profile, gpus=self.gpus)
+        self._stack.callback(self._node.destroy)
+        await self.api.start()
+        self._stack.push_async_callback(self.api.stop)
+        self.api.put("nodes", {"metadata": {"name": self.node_name}, "status": {"allocatable": {"cpu": "2"}}})
+        self.kubeconfig.write_text(json.dumps(_kubeconfig(self.api.url)))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def paths(self) -> plugin.NodePaths:
+        """The host side of the node."""
+        return plugin.NodePaths(self.root)
+
+    @property
+    def node(self) -> SimulatedNode:
+        """The simulated GPUs."""
+        if self._node is None:
+            raise RuntimeError("the cluster has not been started: use it as an asynchronous context manager")
+        return self._node
+
+    @property
+    def kubeconfig(self) -> Path:
+        """How the node plugin reaches the API server."""
+        return self.root / "kubeconfig"
+
+    async def start_plugin(self, *more: str) -> plugin.PluginProcess:
+        """Start an instance of the node plugin; it is killed when the cluster ends."""
+        self._started += 1
+        process = plugin.PluginProcess(self.root / f"plugin-{self._started}.log")
+        await process.start(
+            [*plugin.arguments(self.node, self.paths, node_name=self.node_name, kubeconfig=self.kubeconfig), *more]
+        )
+        self._stack.push_async_callback(process.kill)
+        return process
+
+    def new_kubelet(self) -> Kubelet:
+        """Return the node's kubelet; its connections close when the cluster ends."""
+        kubelet = Kubelet(self.paths.kubelet)
+        self._stack.callback(kubelet.close)
+        return kubelet
+
+    async def wait_slices(self, count: int, *, within: float = 20.0) -> list[dict[str, Any]]:
+        """Return the driver's slices as soon as the pool is complete and has `count` devices.
+
+        Raises:
+            TimeoutError: it did not come to that in time.
+        """
+        await self.api.log.wait_for(lambda _: self._complete(count), within)
+        return self.slices()
+
+    def slices(self) -> list[dict[str, Any]]:
+        """Return the driver's slices in the order of their names."""
+        found = [item for item in self.api.objects("resourceslices") if item["spec"]["driver"] == DRIVER]
+        return sorted(found, key=lambda item: str(item["metadata"]["name"]))
+
+    def _complete(self, count: int) -> bool:
+        specs = [item["spec"] for item in self.slices()]
+        newest = max((spec["pool"]["generation"] for spec in specs), default=0)
+        current = [spec for spec in specs if spec["pool"]["generation"] == newest]
+        devices = sum(len(spec.get("devices", ())) for spec in current)
+        return bool(current) and len(current) == current[0]["pool"]["resourceSliceCount"] and devices == count
+
+    def add_claim(
+        self,
+        name: str,
+        *,
+        requests: list[dict[str, Any]] | None = None,
+        results: list[dict[str, Any]] | None = None,
+        config: list[dict[str, Any]] | None = None,
+        namespace: str = NAMESPACE,
+    ) -> Claim:
+        """Create an allocated claim, as the scheduler leaves it.
+
+        Args:
+            name: its name.
+            requests: what it asks for, given to the local allocator; by default one whole GPU.
+            results: the devices it got, instead of asking the allocator.
+            config: the allocation's configs.
+            namespace: where it lives.
+
+        Raises:
+            UnschedulableError: the allocator finds no device.
+        """
+        asked = requests or [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+        allocation = (
+            {"devices": {"results": results}}
+            if results is not None
+            else allocator.allocate(asked, self.slices(), self._taken())
+        )
+        if config:
+            allocation["devices"]["config"] = config
+        made = self.api.put(
+            "resourceclaims",
+            {
+                "metadata": {"name": name},
+                "spec": {"devices": {"requests": asked}},
+                "status": {"allocation": allocation},
+            },
+            namespace,
+        )
+        return Claim(namespace, name, made["metadata"]["uid"])
+
+    def remove_claim(self, claim: Claim) -> None:
+        """Delete a claim, as the garbage collector does once its pod is gone."""
+        self.api.remove("resourceclaims", claim.name, claim.namespace)
+
+    def _taken(self) -> set[tuple[str, str]]:
+        results = (
+            result
+            for claim in self.api.objects("resourceclaims")
+            for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+        )
+        return {(result["pool"], result["device"]) for result in results if not result.get("adminAccess")}
+
+
+def _kubeconfig(url: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "local",
+        "contexts": [{"name": "local", "context": {"cluster": "local", "user": "plugin"}}],
+        "clusters": [{"name": "local", "cluster": {"server": url}}],
+        "users": [{"name": "plugin", "user": {}}],
+    }
