@@ -38,6 +38,11 @@ class Plan:
     holds: tuple[Hold, ...]
     lock_keys: tuple[str, ...]
 
+    @property
+    def changes_gpus(self) -> bool:
+        """Whether a step changes a setting of a GPU."""
+        return any(not isinstance(step, WriteCdiSpec) for step in self.steps)
+
 
 @dataclass(frozen=True, slots=True)
 class _Item:

@@ -1,0 +1,380 @@
+"""What is done for one claim, under its lock: prepare, unprepare, repair, quarantine.
+
+The journal stands between intent and effect: a record is written before the first step and deleted after the last one
+is undone. A record that says anything but `prepared` may have left effects behind and is erased before anything else
+happens to its claim. Records of an earlier boot have no hardware effects left and block nobody.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from dra_gpu.api.resource_v1 import AllocationResult
+from dra_gpu.claims import execution
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.journal_errors import JournalError
+from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
+from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusedError
+from dra_gpu.claims.plan import Plan, make_plan
+from dra_gpu.claims.ports import ClaimReader, ClaimReadError
+from dra_gpu.claims.record import Blocker, Record, State
+from dra_gpu.claims.retry import retrying
+from dra_gpu.claims.steps import Machine, WriteCdiSpec
+from dra_gpu.inventory.devices import Inventory
+
+_log = structlog.stdlib.get_logger(__name__)
+
+HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
+_HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
+_AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
+
+_IN_BETWEEN = (State.PREPARING, State.UNPREPARING)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose claims these are: driver name and the pool on this node."""
+
+    driver: str
+    pool: str
+
+
+class Preparation:
+    """Serves one claim at a time by its UID; different claims at once.
+
+    Args:
+        identity: driver and pool.
+        journal: the records, and the boot in which effects live.
+        machine: where steps take effect.
+        reader: claims of the API server.
+        inventory: returns what the node offers at the moment of the call.
+        claim_locks: one lock a claim, shared with other instances.
+        gpu_locks: one lock a GPU, shared with other instances.
+        held_wait: seconds to wait inside a call for a device that another claim still holds.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        journal: Journal,
+        machine: Machine,
+        reader: ClaimReader,
+        inventory: Callable[[], Inventory],
+        claim_locks: ClaimLocks,
+        gpu_locks: GpuLocks,
+        held_wait: float = HELD_WAIT_S,
+    ) -> None:
+        self._identity = identity
+        self._journal = journal
+        self._machine = machine
+        self._reader = reader
+        self._inventory = inventory
+        self._claim_locks = claim_locks
+        self._gpu_locks = gpu_locks
+        self._held_wait = held_wait
+        self._leaving: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    async def prepare(self, ref: ClaimRef, until: float) -> Prepared:
+        """Make a claim ready, or verify and repair one that is.
+
+        Args:
+            ref: the claim.
+            until: nothing new is begun after this moment of the loop's clock.
+
+        Raises:
+            RefusedError, VendorError, JournalError, ClaimReadError, SpecStoreError, LockTimeoutError, StepFailedError:
+                it is not ready; see `refusal_of`.
+        """
+        if not ref.has_valid_uid:
+            raise RefusedError(
+                f"claim {ref}: its UID is not made of 1 to 63 letters, digits and inner dashes, which files and "
+                "devices could be named after: recreate the claim",
+                retryable=False,
+            )
+        async with self._claim_locks.hold(ref.uid, str(ref), until):
+            record = await self._journal.load(ref.uid)
+            if record is not None and self._is_current(record):
+                if record.state is State.QUARANTINED or record.fault:
+                    raise _quarantined(record)
+                if record.state is State.PREPARED and not record.adopted:
+                    await self._repair(record, until)
+                    return Prepared(record.devices)
+                if record.state in _IN_BETWEEN:
+                    await self._erase(record, until)
+            return await self._prepare_anew(ref, until)
+
+    async def unprepare(self, ref: ClaimRef, until: float, *, seq: int | None = None) -> None:
+        """Take back what was done for a claim; success when nothing was.
+
+        Args:
+            ref: the claim; only its UID matters.
+            until: nothing new is begun after this moment of the loop's clock.
+            seq: only if the claim's record is still that one.
+
+        Raises:
+            RefusedError, JournalError, LockTimeoutError: something of it may still be there.
+        """
+        with self._leave(ref.uid):
+            async with self._claim_locks.hold(ref.uid, str(ref), until):
+                record = await self._journal.load(ref.uid)
+                if record is None or seq not in (None, record.seq):
+                    return
+                if self._is_current(record):
+                    _refuse_unknown_steps(record)
+                    with suppress(JournalError):  # on a full disk the devices are released all the same
+                        await self._journal.mark(ref.uid, State.UNPREPARING, record.note)
+                await self._erase(record, until)
+
+    async def concerned(self, refs: Sequence[ClaimRef]) -> frozenset[str]:
+        """Return the UIDs for which there is something to unprepare: a record, or a call in work."""
+        uids = [ref.uid for ref in refs]
+        busy = frozenset(uid for uid in uids if self._claim_locks.is_wanted(uid))
+        return busy | await self._journal.known(uids)
+
+    async def repair(self, ref: ClaimRef, until: float, *, seq: int) -> bool:
+        """Verify a prepared claim and apply what is missing; return whether anything was.
+
+        A quarantined record whose GPUs are back becomes prepared again.
+        """
+        async with self._record(ref, until, seq) as record:
+            if record is None or record.fault or record.state in _IN_BETWEEN:
+                return False
+            repaired = await self._repair(record, until)
+            if record.state is State.QUARANTINED:
+                await self._journal.mark(ref.uid, State.PREPARED)
+            return repaired
+
+    async def erase(self, ref: ClaimRef, until: float, *, seq: int) -> bool:
+        """Undo what a crash left of a claim; False when somebody is at work on it."""
+        if self._claim_locks.is_wanted(ref.uid):
+            return False
+        async with self._record(ref, until, seq) as record:
+            if record is None or record.state not in _IN_BETWEEN:
+                return False
+            await self._erase(record, until)
+            return True
+
+    async def quarantine(self, ref: ClaimRef, until: float, *, seq: int, reason: str, keep_spec: bool) -> None:
+        """Set a record aside: it stays, blocks its devices, and is not worked with.
+
+        Args:
+            ref: the claim.
+            until: as for `prepare`.
+            seq: only if the claim's record is still that one.
+            reason: what is wrong, for the pod's events.
+            keep_spec: leave the CDI file; a container that restarts may still need it.
+        """
+        async with self._record(ref, until, seq) as record:
+            if record is None:
+                return
+            await self._journal.mark(ref.uid, State.QUARANTINED, reason)
+            if not keep_spec:
+                await self._machine.remove_spec(ref.uid)
+
+    async def adopt(self, record: Record, until: float) -> bool:
+        """Write a record for a claim that has none; False when it has one by now, or somebody holds its devices."""
+        async with self._claim_locks.hold(record.ref.uid, str(record.ref), until):
+            if await self._journal.load(record.ref.uid) is not None:
+                return False
+            return not await self._journal.begin(record)
+
+    async def remove_orphan(self, uid: str, until: float) -> None:
+        """Remove the CDI file of a claim that has no record."""
+        async with self._claim_locks.hold(uid, "reconciliation", until):
+            if await self._journal.load(uid) is None:
+                await self._machine.remove_spec(uid)
+
+    def _is_current(self, record: Record) -> bool:
+        return record.boot_id == self._journal.boot_id
+
+    @asynccontextmanager
+    async def _record(self, ref: ClaimRef, until: float, seq: int) -> AsyncIterator[Record | None]:
+        """Hold a claim's lock and give its record, None when it is not the expected one any more."""
+        async with self._claim_locks.hold(ref.uid, str(ref), until):
+            record = await self._journal.load(ref.uid)
+            yield record if record is not None and record.seq == seq else None
+
+    async def _repair(self, record: Record, until: float) -> bool:
+        missing = next((gpu for gpu in sorted(record.gpus) if not self._machine.has_gpu(gpu)), None)
+        if missing is not None:
+            raise _gpu_gone(record.ref, missing)
+        wrong = await execution.broken(record.steps, self._machine, until)
+        if not wrong:
+            return False
+        _log.info("repairing a prepared claim", claim=str(record.ref), steps=[type(step).__name__ for step in wrong])
+        async with self._gpu_locks.hold(record.lock_keys, str(record.ref), until):
+            await execution.repair(wrong, self._machine, until)
+        return True
+
+    async def _erase(self, record: Record, until: float) -> None:
+        """Undo a record's steps and delete it. Of another boot, only its CDI file is left to undo."""
+        ref = record.ref
+        steps = record.steps
+        if not self._is_current(record) or record.fault:
+            steps = (WriteCdiSpec(ref.uid, "", ()),)
+        keys = record.lock_keys if self._is_current(record) else ()
+        async with self._gpu_locks.hold(keys, str(ref), until):
+            leftovers = await execution.undo(steps, self._machine, until)
+        if leftovers:
+            reasons = "; ".join(leftover.reason for leftover in leftovers)
+            raise RefusedError(f"claim {ref}: cannot be taken back yet: {reasons}", retryable=True)
+        await self._journal.forget(ref.uid)
+        self._wake()
+
+    async def _prepare_anew(self, ref: ClaimRef, until: float) -> Prepared:
+        allocation = await self._allocation(ref, until)
+        identity = self._identity
+        plan = make_plan(ref, allocation, driver=identity.driver, pool=identity.pool, inventory=self._inventory())
+        if isinstance(plan, Refusal):
+            raise RefusedError(plan.message, retryable=plan.retryable)
+        if not plan.devices:
+            return Prepared(())
+        held_until = min(until, asyncio.get_running_loop().time() + self._held_wait)
+        while True:
+            async with self._gpu_locks.hold(plan.lock_keys, str(ref), until):
+                blockers = await self._journal.blockers(ref.uid, plan.holds) if plan.changes_gpus else ()
+                if not blockers:
+                    blockers = await self._carry_out(plan, until)
+            if not blockers:
+                return Prepared(plan.devices)
+            await self._wait_until_free(plan, blockers, held_until)
+
+    async def _allocation(self, ref: ClaimRef, until: float) -> AllocationResult:
+        claim = await retrying(lambda: self._reader.get(ref.namespace, ref.name), _retryable_read, until)
+        if claim is None:
+            raise RefusedError(f"claim {ref} does not exist any more: its pod is being replaced", retryable=True)
+        if claim.metadata.uid != ref.uid:
+            raise RefusedError(
+                f"claim {ref} was replaced by one of the same name with UID {claim.metadata.uid[:80]}: the pod of the "
+                "old one has to go",
+                retryable=True,
+            )
+        if claim.status.allocation is None:
+            raise RefusedError(
+                f"claim {ref} is not allocated: the scheduler has to place its pod first", retryable=True
+            )
+        return claim.status.allocation
+
+    async def _carry_out(self, plan: Plan, until: float) -> tuple[Blocker, ...]:
+        """Journal, apply, journal; returns who is in the way, and then nothing was done."""
+        ref = plan.ref
+        steps = await execution.observed(plan.steps, self._machine, until)
+        record = Record(
+            ref=ref,
+            boot_id=self._journal.boot_id,
+            state=State.PREPARING,
+            devices=plan.devices,
+            steps=steps,
+            holds=plan.holds,
+            lock_keys=plan.lock_keys,
+        )
+        blockers = await self._journal.begin(record)
+        if blockers:
+            return blockers
+        try:
+            await execution.apply(steps, self._machine, until)
+        except execution.StepFailedError as error:
+            await self._give_up(record, error.leftovers)
+            raise
+        try:
+            await self._journal.mark(ref.uid, State.PREPARED)
+        except JournalError:
+            await self._give_up(record, await execution.undo(steps, self._machine, until))
+            raise
+        return ()
+
+    async def _give_up(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
+        """Delete the record of a failed preparation; where that cannot be done, the next call erases it."""
+        if leftovers:
+            reasons = [leftover.reason for leftover in leftovers]
+            _log.warning("steps of a failed preparation remain", claim=str(record.ref), reasons=reasons)
+            return
+        with suppress(JournalError):
+            await self._journal.forget(record.ref.uid)
+            self._wake()
+
+    async def _wait_until_free(self, plan: Plan, blockers: tuple[Blocker, ...], until: float) -> None:
+        loop = asyncio.get_running_loop()
+        while blockers:
+            for blocker in blockers:
+                await self._reclaim(blocker)
+            changed = self._changed
+            blockers = await self._journal.blockers(plan.ref.uid, plan.holds)
+            if not blockers:
+                return
+            if plan.ref.uid in self._leaving:
+                raise RefusedError(f"claim {plan.ref} is being unprepared: its pod has gone", retryable=True)
+            if loop.time() >= until:
+                raise _held(plan.ref, blockers[0])
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(until, loop.time() + _HELD_POLL_S)):
+                    await changed.wait()
+
+    async def _reclaim(self, blocker: Blocker) -> None:
+        """Erase a holder that a crash or a failure left half-way, unless somebody is at work on it."""
+        uid = blocker.ref.uid
+        if blocker.state not in _IN_BETWEEN or self._claim_locks.is_wanted(uid):
+            return
+        deadline = asyncio.get_running_loop().time() + _AT_ONCE_S
+        with suppress(LockTimeoutError, RefusedError):
+            async with self._claim_locks.hold(uid, str(blocker.ref), deadline):
+                record = await self._journal.load(uid)
+                if record is not None and record.state in _IN_BETWEEN and not record.fault:
+                    await self._erase(record, asyncio.get_running_loop().time() + _HELD_POLL_S)
+
+    @contextmanager
+    def _leave(self, uid: str) -> Iterator[None]:
+        """Tell a preparation of the claim that waits for a device that nobody needs it any more."""
+        self._leaving[uid] = self._leaving.get(uid, 0) + 1
+        self._wake()
+        try:
+            yield
+        finally:
+            self._leaving[uid] -= 1
+            if not self._leaving[uid]:
+                del self._leaving[uid]
+
+    def _wake(self) -> None:
+        """Let everybody who waits for a device look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _refuse_unknown_steps(record: Record) -> None:
+    if not record.undoable:
+        raise RefusedError(
+            f"claim {record.ref}: {record.fault}, so that it cannot be taken back here: run that release again (or a "
+            "newer one) on this node",
+            retryable=True,
+        )
+
+
+def _quarantined(record: Record) -> RefusedError:
+    reason = record.note or record.fault or "its record cannot be used"
+    return RefusedError(f"claim {record.ref}: {reason}: recreate the pod to get another device", retryable=False)
+
+
+def _gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
+    return RefusedError(
+        f"claim {ref}: {gpu}, on which it was prepared, is not among the working GPUs of this node any more: recreate "
+        "the pod to get another device",
+        retryable=False,
+    )
+
+
+def _held(ref: ClaimRef, blocker: Blocker) -> RefusedError:
+    note = f" ({blocker.note[:200]})" if blocker.note else ""
+    return RefusedError(
+        f"claim {ref}: device {blocker.device} still held by claim {blocker.ref}{note}: it comes free when the kubelet "
+        "has stopped that claim's pod; the kubelet tries again by itself",
+        retryable=True,
+    )
+
+
+def _retryable_read(error: Exception) -> bool:
+    return isinstance(error, ClaimReadError) and error.retryable

@@ -1,0 +1,201 @@
+"""Brings journal, node and API server together: once at start, then periodically.
+
+One pass looks at every record on its own; a record that cannot be dealt with is logged and left for the next pass.
+Whatever a call of the kubelet does meanwhile wins: each action checks under the claim's lock that the record is still
+the one that was looked at.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import structlog
+
+from dra_gpu.cdi.store import SpecStoreError
+from dra_gpu.claims.adoption import adopted
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.outcome import ClaimRef
+from dra_gpu.claims.ports import ClaimReader, ClaimReadError, SpecStore
+from dra_gpu.claims.preparation import Identity, Preparation
+from dra_gpu.claims.reconcile import Action, Decision, NodeFacts, Presence, decide, needs_claim, presence
+from dra_gpu.claims.record import Record
+from dra_gpu.claims.refusals import refusal_of
+from dra_gpu.inventory.devices import Inventory
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_AT_ONCE = 4  # records in work: a full node is through in seconds, and the API server hardly notices
+_BUDGET_S = 30.0  # for one record; nobody waits for it, but its locks do
+_JITTER = 0.1  # of the period, so that the nodes of a cluster do not ask in step
+
+
+@dataclass(slots=True)
+class Report:
+    """What one pass did: how many records each action met, how many files were orphans, and what failed."""
+
+    actions: Counter[Action] = field(default_factory=Counter)
+    adopted: int = 0
+    orphans: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Reconciler:
+    """Reconciles the claims of this node.
+
+    Args:
+        identity: driver and pool.
+        preparation: acts on single claims.
+        journal: the records.
+        specs: the CDI files.
+        reader: claims of the API server.
+        inventory: returns what the node offers; None while it could not be enumerated.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        preparation: Preparation,
+        journal: Journal,
+        specs: SpecStore,
+        reader: ClaimReader,
+        inventory: Callable[[], Inventory | None],
+    ) -> None:
+        self._identity = identity
+        self._preparation = preparation
+        self._journal = journal
+        self._specs = specs
+        self._reader = reader
+        self._inventory = inventory
+
+    async def run(self, period: float) -> None:
+        """Reconcile once a period (seconds, a tenth of jitter), for ever. The first pass comes after one period."""
+        while True:
+            await asyncio.sleep(period * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 - spreads load
+            try:
+                await self.reconcile()
+            except Exception as error:  # noqa: BLE001 - a pass that fails is repeated; claims are served meanwhile
+                _log.error("reconciliation failed", exc_info=error)
+
+    async def start(self) -> Report:
+        """Do what the start needs: remove what killed writers left, then a first pass."""
+        removed = await asyncio.to_thread(self._specs.clean_temporaries)
+        if removed:
+            _log.info("removed files of killed writers", count=removed)
+        return await self.reconcile()
+
+    async def reconcile(self) -> Report:
+        """Do one pass: adopt claims that have a CDI file but no record, settle all records, remove orphaned files.
+
+        Raises:
+            JournalError: the records cannot be read.
+        """
+        report = Report()
+        await self._adopt(report)
+        records = await self._journal.records()
+        facts = self._facts()
+        room = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._settle(record, facts, room, report) for record in records))
+        await self._remove_orphans(report)
+        done = {action.value: count for action, count in report.actions.items() if action is not Action.KEEP}
+        _log.info("reconciled", records=len(records), adopted=report.adopted, orphans=report.orphans, **done)
+        return report
+
+    def _facts(self) -> NodeFacts:
+        inventory = self._inventory()
+        if inventory is None:
+            return NodeFacts(self._journal.boot_id, None)
+        sick = frozenset(gpu.uuid for gpu in inventory.sick if gpu.uuid is not None)
+        working = frozenset(device.gpu.uuid for device in inventory.devices.values())
+        complete = all(gpu.uuid is not None for gpu in inventory.sick)
+        return NodeFacts(self._journal.boot_id, working, sick, complete)
+
+    async def _settle(self, record: Record, facts: NodeFacts, room: asyncio.Semaphore, report: Report) -> None:
+        async with room:
+            try:
+                found = await self._look_up(record.ref) if needs_claim(record, facts) else Presence.UNKNOWN
+                decision = decide(record, facts, found)
+                report.actions[decision.action] += 1
+                await self._carry_out(record, decision)
+            except Exception as error:  # noqa: BLE001 - one record never stops the others
+                self._failed(record.ref, error, report)
+
+    async def _look_up(self, ref: ClaimRef) -> Presence:
+        try:
+            return presence(ref, await self._reader.get(ref.namespace, ref.name))
+        except ClaimReadError as error:
+            _log.info("claim cannot be compared with the API server", claim=str(ref), reason=str(error))
+            return Presence.UNKNOWN
+
+    async def _carry_out(self, record: Record, decision: Decision) -> None:
+        ref, seq = record.ref, record.seq
+        until = asyncio.get_running_loop().time() + _BUDGET_S
+        if decision.reason and decision.action is not Action.KEEP:
+            _log.info("reconciling a claim", claim=str(ref), action=decision.action.value, reason=decision.reason)
+        match decision.action:
+            case Action.KEEP:
+                return
+            case Action.VERIFY:
+                await self._preparation.repair(ref, until, seq=seq)
+            case Action.PREPARE:
+                await self._preparation.prepare(ref, until)
+            case Action.ERASE:
+                await self._preparation.erase(ref, until, seq=seq)
+            case Action.UNPREPARE:
+                await self._preparation.unprepare(ref, until, seq=seq)
+            case Action.QUARANTINE:
+                keep = bool(record.fault)  # a record that only another release understands: its container may restart
+                await self._preparation.quarantine(ref, until, seq=seq, reason=decision.reason, keep_spec=keep)
+
+    async def _adopt(self, report: Report) -> None:
+        inventory = self._inventory()
+        if inventory is None:
+            return
+        for uid in await self._unrecorded():
+            try:
+                await self._adopt_one(uid, inventory, report)
+            except Exception as error:  # noqa: BLE001 - one file never stops the others
+                self._failed(ClaimRef("", "", uid), error, report)
+
+    async def _adopt_one(self, uid: str, inventory: Inventory, report: Report) -> None:
+        try:
+            spec = await asyncio.to_thread(self._specs.read, uid)
+        except SpecStoreError as error:
+            _log.warning("CDI file of an unknown claim cannot be read and is removed", claim=uid, reason=str(error))
+            return
+        if spec is None:
+            return
+        identity = self._identity
+        record = adopted(uid, spec, pool=identity.pool, boot_id=self._journal.boot_id, inventory=inventory)
+        until = asyncio.get_running_loop().time() + _BUDGET_S
+        if record is not None and await self._preparation.adopt(record, until):
+            report.adopted += 1
+            _log.warning("adopted a claim that the journal did not know", claim=str(record.ref))
+
+    async def _remove_orphans(self, report: Report) -> None:
+        """Remove CDI files of ours that belong to no record; nobody holds anything by them."""
+        if self._inventory() is None:
+            return
+        for uid in await self._unrecorded():
+            try:
+                await self._preparation.remove_orphan(uid, asyncio.get_running_loop().time() + _BUDGET_S)
+                report.orphans += 1
+            except Exception as error:  # noqa: BLE001 - one file never stops the others
+                self._failed(ClaimRef("", "", uid), error, report)
+
+    async def _unrecorded(self) -> Collection[str]:
+        """Return claims with a CDI file and no record, files first: a record is written before its file."""
+        uids = sorted(await asyncio.to_thread(self._specs.claim_uids))
+        return sorted(set(uids) - await self._journal.known(uids))
+
+    def _failed(self, ref: ClaimRef, error: Exception, report: Report) -> None:
+        refusal = refusal_of(f"claim {ref}", error)
+        if refusal is None:
+            _log.error("reconciling a claim failed", claim=str(ref), exc_info=error)
+        else:
+            _log.warning(
+                "reconciling a claim failed; the next pass tries again", claim=str(ref), reason=refusal.message
+            )
+        report.failures.append(refusal.message if refusal else f"claim {ref}: {error!r}")

@@ -1,0 +1,33 @@
+"""What a claim's call answers for each error of this package's making. Pure."""
+
+from dra_gpu.cdi.store import SpecStoreError
+from dra_gpu.cdi.validation import InvalidSpecError
+from dra_gpu.claims.execution import StepFailedError
+from dra_gpu.claims.journal_errors import JournalError
+from dra_gpu.claims.locks import LockTimeoutError
+from dra_gpu.claims.outcome import Refusal, RefusedError
+from dra_gpu.claims.ports import ClaimReadError
+from dra_gpu.vendors.base import FailureKind, VendorError
+
+
+def refusal_of(what: str, error: Exception) -> Refusal | None:
+    """Return the refusal for an error of this package's making; None for one that nobody foresaw.
+
+    Args:
+        what: `claim ns/name (uid)`, put before messages that do not name the claim.
+        error: what was raised.
+    """
+    match error:
+        case RefusedError():
+            return error.refusal
+        case StepFailedError():
+            return refusal_of(what, error.cause)
+        case VendorError():
+            lasting = (FailureKind.UNSUPPORTED, FailureKind.REFUSED)
+            return Refusal(f"{what}: {error}", retryable=error.kind not in lasting)
+        case ClaimReadError():
+            return Refusal(f"{what}: {error}", retryable=error.retryable)
+        case JournalError() | SpecStoreError() | InvalidSpecError() | LockTimeoutError() | OSError():
+            return Refusal(f"{what}: {error}", retryable=True)
+        case _:
+            return None
