@@ -18,6 +18,7 @@ from lab.mounts import unmount_all
 from lab.processes import Process
 from lab.progress import Progress
 from lab.settings import Settings, boot_id
+from lab.traces import remove_outside_traces
 
 _NODES_READY_WITHIN_SECONDS = 60.0
 _LOCK_WITHIN_SECONDS = 180.0
@@ -147,7 +148,7 @@ def _clean(layout: Layout, progress: Progress) -> None:
         for one in settings.all_nodes(layout) if settings else []:
             node.remove_address(one)
         unmount_all(layout.state)
-        _remove_log_links(layout)
+        remove_outside_traces(layout)
         for entry in list(layout.state.iterdir()):
             if entry == layout.logs:
                 continue
@@ -161,14 +162,6 @@ def _stop_order(name: str) -> tuple[int, str]:
     if name in controlplane.NAMES:
         return (2 + len(controlplane.NAMES) - controlplane.NAMES.index(name), name)
     return (1 if name.endswith("-containerd") else 0, name)
-
-
-def _remove_log_links(layout: Layout) -> None:
-    """The kubelet links every container's log into /var/log/containers, a path it does not let anybody choose."""
-    links = Path("/var/log/containers")
-    for link in links.iterdir() if links.is_dir() else []:
-        if link.is_symlink() and layout.state in link.readlink().parents:
-            link.unlink()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """One node: containerd and kubelet with all paths and addresses of their own, so that several share a machine."""
 
 import json
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from lab.controlplane import server_url
 from lab.errors import LabError
 from lab.kubeconfig import write_kubeconfig
 from lab.layout import Layout, Node
-from lab.processes import Process
+from lab.processes import Process, listens
 from lab.settings import Settings
 
 _CONTAINERD_WITHIN_SECONDS = 30.0
@@ -115,7 +114,7 @@ def import_images(layout: Layout, node: Node, archive: Path, programs: Path) -> 
     """
     process = layout.containerd(node)
     deadline = time.monotonic() + _CONTAINERD_WITHIN_SECONDS
-    while not _listens(node.containerd_socket):
+    while not listens(node.containerd_socket):
         if process.running() is None or time.monotonic() > deadline:
             raise LabError(
                 f"containerd of {node.name} does not listen; its log {process.log} ends with:\n{process.tail()}"
@@ -200,12 +199,3 @@ def _cni(node: Node) -> dict[str, object]:
             }
         ],
     }
-
-
-def _listens(path: Path) -> bool:
-    try:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(str(path))
-    except OSError:
-        return False
-    return True

@@ -9,6 +9,7 @@ proc_pid_stat(5), field 22).
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -145,3 +146,13 @@ class Process:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
+
+
+def listens(path: Path) -> bool:
+    """Return whether somebody takes connections on the unix socket `path`."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
+    except OSError:
+        return False
+    return True
