@@ -1,0 +1,171 @@
+"""Measure any DRA plugin over its socket, as its kubelet would see it.
+
+    D=/var/lib/kubelet/plugins/gpu.nvidia.com
+    python -m tests.bench.client --socket $D/dra.sock --state-dir $D --driver gpu.nvidia.com --pool NODE \
+        --devices gpu-0,gpu-1 --monitors gpu-0-monitor --api http://127.0.0.1:8001
+
+The plugin must serve DRA v1 and read its claims from the API server given: the claims are made there. With `--start`
+the plugin is started here, and the time until its socket listens and its memory are measured as well.
+"""
+
+import argparse
+import asyncio
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench.cluster import Api, ApiError, Claims
+from tests.bench.figures import Figure, as_json, over_runs, table
+from tests.bench.plugin import CallFailedError, Plugin, register, wait_for_socket
+from tests.bench.scenarios import Setup, run
+
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+RSS_AIM = 55.0  # MB
+START_AIM = 0.7  # s
+TIME_SLICING = {
+    "apiVersion": "resource.nvidia.com/v1beta1",
+    "kind": "GpuConfig",
+    "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}},
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the scenarios; 1 when a target was missed, 2 when the plugin failed a call."""
+    options = _parser().parse_args(arguments)
+    try:
+        runs, notes = asyncio.run(_measure(options))
+    except (CallFailedError, ApiError, OSError) as error:
+        _say(str(error))
+        return 2
+    rows = over_runs(runs)
+    if options.output == "json":
+        sys.stdout.write(as_json(rows, notes) + "\n")
+    else:
+        sys.stdout.write("\n".join([table(rows), *(f"note: {note}" for note in notes)]) + "\n")
+    return int(any(row.verdict == "MISS" for row in rows))
+
+
+async def _measure(options: argparse.Namespace) -> tuple[list[list[Figure]], list[str]]:
+    runs: list[list[Figure]] = []
+    notes: dict[str, None] = {}
+    for number in range(options.runs):
+        started: list[Figure] = []
+        process = await _start(options, started) if options.start else None
+        try:
+            if options.registration:
+                await wait_for_socket(options.registration, START_SECONDS)
+                await register(options.registration)
+            plugin = Plugin(options.socket)
+            setup = _setup(options, plugin)
+            figures = await run(setup)
+            plugin.close()
+        finally:
+            pid = process.pid if process else options.pid
+            loaded = [_rss("RSS after the load", pid)] if pid else []
+            if process:
+                process.terminate()
+                process.wait(STOP_SECONDS)
+        runs.append(started + figures + loaded)
+        notes.update(dict.fromkeys(setup.notes))
+        _say(f"run {number + 1} of {options.runs} done")
+    return runs, list(notes)
+
+
+async def _start(options: argparse.Namespace, figures: list[Figure]) -> subprocess.Popen[bytes]:
+    before = time.perf_counter()
+    process = subprocess.Popen(shlex.split(options.start))
+    try:
+        await wait_for_socket(options.socket, START_SECONDS)
+    except TimeoutError as error:
+        process.kill()
+        raise CallFailedError(
+            f"`{options.start}` did not listen at {options.socket} in {START_SECONDS:.0f} s"
+        ) from error
+    figures.append(
+        Figure("start -> socket", time.perf_counter() - before, "s", limit=START_AIM, target=f"{START_AIM} (aim)")
+    )
+    figures.append(_rss("RSS after the start", process.pid))
+    return process
+
+
+def _rss(key: str, pid: int) -> Figure:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return Figure(key, int(line.split()[1]) / 1024, "MB", limit=RSS_AIM, target=f"{RSS_AIM:.0f} (aim)")
+    raise CallFailedError(f"process {pid} has no memory: it has ended")
+
+
+def _setup(options: argparse.Namespace, plugin: Plugin) -> Setup:
+    api = Api(options.api, options.token_file, options.ca_file)
+
+    @contextmanager
+    def slow() -> Iterator[None]:
+        subprocess.run(shlex.split(options.slow_on), check=True, timeout=30)
+        try:
+            yield
+        finally:
+            subprocess.run(shlex.split(options.slow_off), check=True, timeout=30)
+
+    return Setup(
+        plugin=plugin,
+        claims=Claims(api, options.driver, options.pool, options.namespace),
+        devices=options.devices,
+        monitors=options.monitors,
+        state_dir=options.state_dir,
+        config=json.loads(options.config.read_text()) if options.config else TIME_SLICING,
+        slow=slow if options.slow_on and options.slow_off else None,
+        claims_total=options.claims,
+        at_once=options.at_once,
+        samples=options.samples,
+        held=options.held,
+    )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"bench: {text}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tests.bench.client", description="Measure any DRA plugin over its socket.")
+    parser.add_argument("--socket", type=Path, required=True, help="the plugin's DRA socket")
+    parser.add_argument("--registration", type=Path, help="its registration socket, to register it first")
+    parser.add_argument("--driver", required=True, help="name of the DRA driver")
+    parser.add_argument("--pool", required=True, help="pool of its devices, usually the node's name")
+    parser.add_argument("--devices", type=_names, required=True, help="devices that one claim holds alone, a,b,c")
+    parser.add_argument("--monitors", type=_names, default=[], help="devices that any number of claims may hold")
+    parser.add_argument("--api", required=True, help="API server that the plugin reads, http(s)://host:port")
+    parser.add_argument("--token-file", type=Path, help="bearer token for it")
+    parser.add_argument("--ca-file", type=Path, help="CA of its certificate")
+    parser.add_argument("--namespace", default="default", help="where the claims are made")
+    parser.add_argument("--state-dir", type=Path, required=True, help="a directory in the plugin's file system")
+    parser.add_argument("--config", type=Path, help="opaque parameters that make the plugin call its hardware (JSON)")
+    parser.add_argument("--slow-on", help="command that makes each hardware call 20 ms slower")
+    parser.add_argument("--slow-off", help="command that ends it")
+    parser.add_argument("--start", help="command that starts the plugin, anew for each run")
+    parser.add_argument("--pid", type=int, help="process of the running plugin, for its memory")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--claims", type=int, default=160, help="claims of the parallel scenarios")
+    parser.add_argument("--at-once", type=int, default=32, help="how many of them at the same time")
+    parser.add_argument("--samples", type=int, default=160, help="calls behind each percentile")
+    parser.add_argument("--held", type=_pair, default=(10, 1000), help="held claims to compare, few,many")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _pair(text: str) -> tuple[int, int]:
+    few, many = text.split(",")
+    return int(few), int(many)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The API server the plugin reads: claims with an allocation are made there, and its share of a call is measured.
+
+Blocking on purpose: nothing else runs while claims are made, and a GET on a kept connection is the floor of a claim
+GET.
+"""
+
+import http.client
+import itertools
+import json
+import os
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.bench.plugin import Claim
+
+Json = dict[str, Any]
+
+
+class ApiError(Exception):
+    """The API server refused a request of the benchmark."""
+
+
+class Api:
+    """A Kubernetes API server over one kept connection."""
+
+    def __init__(self, url: str, token_file: Path | None = None, ca_file: Path | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.hostname is None:
+            raise ApiError(f"{url!r} names no server: give http(s)://host:port")
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=30, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+        self._headers = {"Content-Type": "application/json"}
+        if token_file is not None:
+            self._headers["Authorization"] = f"Bearer {token_file.read_text().strip()}"
+
+    def call(self, method: str, path: str, body: Json | None = None) -> Json:
+        self._connection.request(method, path, json.dumps(body) if body is not None else None, self._headers)
+        response = self._connection.getresponse()
+        data = response.read()
+        if response.status >= 300:
+            raise ApiError(f"{method} {path}: {response.status} {data[:300]!r}")
+        answer: Json = json.loads(data)
+        return answer
+
+    def claim_reads(self) -> int | None:
+        """How many claims were read so far; None if this server does not count."""
+        try:
+            log = self.call("GET", "/_log?since=0")
+        except ApiError:
+            return None
+        return sum(r["verb"] == "get" and r["resource"] == "resourceclaims" for r in log["requests"])
+
+
+class Claims:
+    """Makes allocated claims and takes them away again."""
+
+    def __init__(self, api: Api, driver: str, pool: str, namespace: str) -> None:
+        self.api = api
+        self._driver = driver
+        self._pool = pool
+        self._path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+        self._namespace = namespace
+        self._numbers = itertools.count()
+        self._made: list[Claim] = []
+
+    def make(self, device: str, *, admin: bool = False, config: Mapping[str, Any] | None = None) -> Claim:
+        """Make one claim that holds `device`; `config` are opaque parameters for the driver."""
+        name = f"bench-{os.getpid()}-{next(self._numbers)}"
+        exactly: Json = {"deviceClassName": "bench.example.com"}
+        result: Json = {"request": "gpu", "driver": self._driver, "pool": self._pool, "device": device}
+        if admin:
+            exactly["adminAccess"] = result["adminAccess"] = True
+        devices: Json = {"requests": [{"name": "gpu", "exactly": exactly}]}
+        allocation: Json = {"results": [result]}
+        if config is not None:
+            opaque = {"opaque": {"driver": self._driver, "parameters": config}}
+            devices["config"] = [opaque]
+            allocation["config"] = [{"source": "FromClaim", "requests": [], **opaque}]
+        claim = self.api.call(
+            "POST",
+            self._path,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name, "namespace": self._namespace},
+                "spec": {"devices": devices},
+            },
+        )
+        claim["status"] = {"allocation": {"devices": allocation}}
+        self.api.call("PUT", f"{self._path}/{name}/status", claim)
+        made = Claim(self._namespace, name, claim["metadata"]["uid"])
+        self._made.append(made)
+        return made
+
+    def read(self, claim: Claim) -> float:
+        """Seconds that one GET of `claim` takes."""
+        started = time.perf_counter()
+        self.api.call("GET", f"{self._path}/{claim.name}")
+        return time.perf_counter() - started
+
+    def remove_all(self) -> None:
+        """Delete every claim made here."""
+        while self._made:
+            self.api.call("DELETE", f"{self._path}/{self._made.pop().name}")

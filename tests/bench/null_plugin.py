@@ -1,0 +1,58 @@
+"""A plugin that answers and does nothing: what the protocol itself costs, and what the client is tried on.
+
+python -m tests.bench.null_plugin --registry DIR --plugins DIR --driver D --pool P
+"""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dra_gpu.kubelet.server import KubeletServer
+from dra_gpu.kubelet.service import ClaimRef, PreparedClaim, PreparedDevice
+from dra_gpu.kubelet.sockets import socket_paths
+
+
+class Null:
+    """Prepares anything at once."""
+
+    def __init__(self, driver: str, pool: str) -> None:
+        self._driver = driver
+        self._pool = pool
+
+    async def prepare(self, claims: Sequence[ClaimRef], deadline: float) -> Mapping[str, PreparedClaim]:
+        del deadline
+        return {claim.uid: PreparedClaim((self._device(claim),)) for claim in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimRef], deadline: float) -> Mapping[str, None]:
+        del deadline
+        return dict.fromkeys(claim.uid for claim in claims)
+
+    def _device(self, claim: ClaimRef) -> PreparedDevice:
+        return PreparedDevice(("gpu",), self._pool, "gpu-0", (f"k8s.{self._driver}/claim={claim.uid}-gpu-0",))
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """Serve until SIGTERM."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    paths = socket_paths(options.registry, options.plugins, options.driver)
+    server = KubeletServer(options.driver, paths, Null(options.driver, options.pool), "null")
+    await server.start()
+    await stop.wait()
+    await server.stop()
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(prog="tests.bench.null_plugin")
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--plugins", type=Path, required=True)
+    parser.add_argument("--driver", required=True)
+    parser.add_argument("--pool", required=True)
+    asyncio.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
