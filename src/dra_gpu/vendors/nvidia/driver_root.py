@@ -95,9 +95,9 @@ class DriverRoot:
         for _ in range(_ATTEMPTS):
             root = self._directory.real()
             before = _marks(root)
-            if self._memory is not None and self._memory.marks == before:
-                return self._memory.files
-            self._memory = None
+            memory = self._memory  # another thread may be here too
+            if memory is not None and memory.marks == before:
+                return memory.files
             files = _look(root, graphics=self._graphics)
             if _marks(self._directory.real()) == before:
                 if max(mark.changed_ns for mark in before) < self._now_ns() - _SETTLED_NS:

@@ -1,12 +1,15 @@
 """The driver installation is found wherever it is, and only when it is complete."""
 
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.vendors.base import NotReadyError
-from dra_gpu.vendors.nvidia.driver_root import DriverFiles, DriverRoot, find_nvml
+from dra_gpu.vendors.nvidia.driver_root import DriverFiles, DriverRoot, find_nvml, find_program
 from tests.unit.vendors.nvidia_cdi.driver_trees import UBUNTU, VERSION, install, on_host, settle, uninstall
 
 HOST = "/run/nvidia/driver"
@@ -101,8 +104,9 @@ def debian_alternatives(root: Path) -> None:
         (debian_alternatives, "usr/lib/x86_64-linux-gnu/nvidia/tesla-535"),
     ],
 )
-def test_unusual_roots_are_found_by_their_real_host_paths(tmp_path: Path, lay_out: object, directory: str) -> None:
-    assert callable(lay_out)
+def test_unusual_roots_are_found_by_their_real_host_paths(
+    tmp_path: Path, lay_out: Callable[[Path], None], directory: str
+) -> None:
     root = tmp_path / "driver-root"
     root.mkdir()
     lay_out(root)
@@ -266,3 +270,48 @@ def test_nvml_is_found_without_libcuda_and_without_its_link(tmp_path: Path) -> N
 def test_without_nvml_the_message_lists_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match=r"no libnvidia-ml\.so\.1 in any of .*/usr/lib64"):
         find_nvml(tmp_path)
+
+
+def test_a_program_is_found_by_its_real_path_in_this_process(tmp_path: Path) -> None:
+    lib64(tmp_path)
+
+    assert find_program(tmp_path, "nvidia-smi") == tmp_path / "bin" / "nvidia-smi"
+
+
+def test_a_missing_program_is_named_with_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError, match=r"nvidia-debugdump.*/usr/bin"):
+        find_program(install(tmp_path), "nvidia-debugdump")
+
+
+def test_a_directory_that_changes_while_it_is_looked_at_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path)
+    late = tmp_path / UBUNTU / f"libnvidia-late.so.{VERSION}"
+    glob = Path.glob
+
+    def arriving(self: Path, pattern: str) -> Iterator[Path]:
+        """Let a library arrive after the libraries were listed, while firmware is looked for."""
+        late.touch()
+        return glob(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", arriving)
+
+    assert late.name in host_paths(files(tmp_path))
+
+
+def test_a_directory_that_never_rests_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path)
+    glob = Path.glob
+    arrivals = count()
+
+    def arriving(self: Path, pattern: str) -> Iterator[Path]:
+        number = next(arrivals)
+        (tmp_path / UBUNTU / f"other{number}").touch()
+        os.utime(tmp_path / UBUNTU, (number, number))
+        return glob(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", arriving)
+
+    with pytest.raises(NotReadyError, match="is being changed"):
+        files(tmp_path)
