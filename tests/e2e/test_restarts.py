@@ -2,6 +2,7 @@
 
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.e2e.harness import newer_version
 from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import TestNamespace
 from tests.e2e.harness.objects import REPORT_END, Container, claim, claim_template, device_request, pod
-from tests.e2e.harness.slices import Json, devices_of, slices_of, watch_slices
+from tests.e2e.harness.slices import Json, devices_of, slices_of, uuid_of, watch_slices
 
 NEWER = (sys.executable, newer_version.__file__)
 
@@ -244,3 +245,52 @@ def test_a_pod_force_deleted_while_the_kubelet_is_down_frees_its_gpus(
     namespace.wait_running("new", seconds=45.0)
     assert time.monotonic() - began < 45.0
     assert len(cdi_specs(driver)) == 1
+
+
+@pytest.mark.case("C02")
+@pytest.mark.budget(45)
+def test_a_record_of_a_claim_that_vanished_meanwhile_is_released_by_the_plugin_itself(
+    driver: DriverOnNode, namespace: TestNamespace
+) -> None:
+    wanted = uuid_of(published(driver)["gpu-3"])
+    pinned = device_request(selector=f"device.attributes['gpu.nvidia.com'].uuid == '{wanted}'")
+    namespace.create(claim("first", pinned), pod("holder", claims={"gpu": "first"}))
+    namespace.wait_running("holder")
+    driver.cluster.stop_kubelet()
+    driver.stop_all()
+    namespace.delete_pod("holder", grace_seconds=0)
+    namespace.delete_claim("first")
+    driver.cluster.forget_kubelet_claims()
+
+    driver.start(extra_arguments=["--reconcile-period=2"])
+    driver.cluster.start_kubelet()
+    wait_until("the record of the vanished claim released", lambda: not cdi_specs(driver), 20.0)
+    namespace.create(claim("second", pinned), pod("successor", claims={"gpu": "second"}))
+
+    namespace.wait_running("successor", seconds=20.0)
+    assert namespace.allocated_devices("second") == ["gpu-3"]
+
+
+@pytest.mark.case("C22")
+@pytest.mark.budget(60)
+def test_after_a_power_cut_and_a_new_boot_the_pod_of_before_runs_again_with_its_gpu(
+    driver: DriverOnNode, namespace: TestNamespace
+) -> None:
+    namespace.create(claim_template("one"), pod("survivor", templates={"gpu": "one"}, restart="Always"))
+    namespace.wait_running("survivor")
+    before = namespace.container_ids("survivor")["main"]
+    devices = namespace.allocated_devices()
+    assert driver.current is not None
+
+    driver.cluster.cut_power()
+    driver.current.kill()
+    for spec in cdi_specs(driver):
+        spec.unlink()
+    (driver.gpus.root / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    driver.start()
+    driver.cluster.start_kubelet()
+
+    wait_until("a new container", lambda: namespace.container_ids("survivor")["main"][0] != before[0], 40.0)
+    namespace.wait_running("survivor")
+    assert namespace.allocated_devices() == devices
+    assert namespace.report("survivor").gpu_minors == {int(devices[0].removeprefix("gpu-"))}

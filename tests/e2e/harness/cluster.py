@@ -73,3 +73,17 @@ class Cluster:
         subprocess.run(
             [*ctr, "tasks", "kill", "--signal", "SIGKILL", identifier], check=True, capture_output=True, timeout=20
         )
+
+    def cut_power(self) -> None:
+        """End the kubelet and every container of the test node at once; containerd stays, and nothing is tidied up."""
+        self.layout.kubelet(self.node).stop(signal.SIGKILL)
+        ctr = [str(bin_dir() / "ctr"), "-a", str(self.node.containerd_socket), "-n", "k8s.io"]
+        listed = subprocess.run([*ctr, "tasks", "ls", "-q"], check=True, capture_output=True, text=True, timeout=20)
+        for identifier in listed.stdout.split():
+            # One may have ended by itself meanwhile.
+            command = [*ctr, "tasks", "kill", "--signal", "SIGKILL", identifier]
+            subprocess.run(command, check=False, capture_output=True, timeout=20)
+
+    def forget_kubelet_claims(self) -> None:
+        """Remove the kubelet's own record of prepared claims; only while it is stopped."""
+        (self.node.kubelet_root / "dra_manager_state").unlink()

@@ -96,6 +96,12 @@ class TestNamespace:
         """Delete a pod; 0 seconds is what `kubectl delete --force` sends."""
         self.api.delete(self._pod(name), grace_seconds=grace_seconds)
 
+    def delete_claim(self, name: str, seconds: float = 15.0) -> None:
+        """Delete a ResourceClaim and wait until it has gone, which it does once nobody is entered as using it."""
+        path = path_of(_RESOURCE_V1, "resourceclaims", name, namespace=self.name)
+        self.api.delete(path)
+        wait_until(f"claim {name} gone", lambda: not self.api.exists(path), seconds)
+
     def log(self, pod_name: str, container: str = "main") -> str:
         """Return what a container has printed."""
         return self.api.text(f"{self._pod(pod_name)}/log", container=container)
