@@ -5,18 +5,17 @@ kubelet, the CDI files, and nvidia-smi inside what the container gets. Nothing i
 """
 
 import asyncio
-import json
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from dra_gpu.cli.tables import table
 from dra_gpu_sim.local import containers
 from dra_gpu_sim.local.cluster import DRIVER, LocalCluster
 from dra_gpu_sim.local.containers import Container
 from dra_gpu_sim.local.kubelet import Claim, Kubelet
-from dra_gpu_sim.local.tables import table
 from dra_gpu_sim.node import SimulatedNode
 
 _PODS = ("training", "notebook")
@@ -47,8 +46,8 @@ class PodResult:
     nvidia_smi: str
 
 
-async def run(output: Path) -> None:
-    """Run the demonstration, print it, and write the same as JSON."""
+async def run() -> list[PodResult]:
+    """Run the demonstration, print it, and return what was printed."""
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -72,9 +71,7 @@ async def run(output: Path) -> None:
             for result in results:
                 await _end_pod(cluster, kubelet, result)
             say(f"both pods gone: {len(list(cluster.paths.cdi.glob('*.json')))} CDI files left")
-    seconds = time.monotonic() - started
-    output.write_text(json.dumps({"seconds": round(seconds, 1), "pods": [asdict(one) for one in results]}, indent=2))
-    print(f"The same as JSON: {output}. Took {seconds:.1f} s.\n{_NEXT}")
+    return results
 
 
 async def _start_pod(cluster: LocalCluster, kubelet: Kubelet, pod: str, root: Path) -> PodResult:
@@ -137,8 +134,7 @@ def _table(results: list[PodResult]) -> str:
     return table(["POD", "DEVICE", "NODES IN ITS CONTAINER", "ENVIRONMENT", "DRIVER", "nvidia-smi -L SAYS"], rows)
 
 
-_NEXT = """
-Try next:
+NEXT = """Try next:
   make test      unit and component tests: faults of GPUs, disks and API servers
   make cluster   the same driver on a real Kubernetes 1.37, built on this machine
   make bench     how fast it is, beside the floor"""

@@ -1,0 +1,137 @@
+import asyncio
+
+import pytest
+
+from dra_gpu.inventory.model import DriverVersions, Scan, SickGpu
+from dra_gpu.node import inventory_watch
+from dra_gpu.node.inventory_watch import InventoryWatch
+from dra_gpu.vendors.base import NotReadyError
+from tests.unit.inventory.builders import gpu
+
+BOOT = "boot-1"
+
+
+class Looks:
+    """A vendor whose looks are given in advance; the last one repeats."""
+
+    def __init__(self, *looks):
+        self.looks = list(looks)
+        self.seen = asyncio.Event()
+        self.count = 0
+
+    async def scan(self):
+        self.count += 1
+        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if len(self.looks) == 1:
+            self.seen.set()
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+
+class Names:
+    def __init__(self):
+        self.by_boot = {}
+
+    async def names(self, boot_id):
+        return dict(self.by_boot.get(boot_id, {}))
+
+    async def remember_names(self, boot_id, names):
+        self.by_boot.setdefault(boot_id, {}).update({name.slot: name.name for name in names})
+
+
+def scan(*gpus, sick=()):
+    return Scan(DriverVersions("580.1", "13.0"), gpus, tuple(sick))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(inventory_watch, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(inventory_watch, "RETRY_SECONDS", 0)
+
+
+class Watched:
+    def __init__(self, *looks, names=None, **options):
+        self.layouts, self.troubles = [], []
+        self.vendor = Looks(*looks)
+        self.names = names or Names()
+        self.watch = InventoryWatch(
+            self.vendor, self.names, BOOT, self.layouts.append, lambda *told: self.troubles.append(told), **options
+        )
+
+    async def run(self, looks):
+        task = asyncio.create_task(self.watch.run())
+        async with asyncio.timeout(5):
+            while self.vendor.count < looks:
+                await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return self
+
+    @property
+    def published(self):
+        return [sorted(layout.inventory.devices) for layout in self.layouts]
+
+
+@pytest.mark.case("C56")
+async def test_gpus_that_a_driver_binds_one_by_one_appear_without_a_restart(quick):
+    watched = await Watched(scan(), scan(gpu(0)), scan(gpu(0), gpu(1))).run(5)
+
+    assert watched.published == [
+        [],
+        ["gpu-0", "gpu-0-monitor"],
+        ["gpu-0", "gpu-0-monitor", "gpu-1", "gpu-1-monitor"],
+    ]
+
+
+@pytest.mark.case("C56")
+async def test_half_a_set_is_not_published_when_the_wanted_count_is_known(quick):
+    watched = await Watched(scan(), scan(gpu(0)), scan(gpu(0), gpu(1)), expected_gpus=2).run(5)
+
+    assert [len(names) for names in watched.published] == [4]
+
+
+async def test_a_sick_gpu_counts_as_there_and_the_others_are_published(quick):
+    sick = SickGpu("0000:11:00.0", "lost; reset it")
+
+    watched = await Watched(scan(gpu(0), sick=[sick]), expected_gpus=2).run(2)
+
+    assert watched.published == [["gpu-0", "gpu-0-monitor"]]
+    assert watched.troubles == [("GpuNotUsable", "GPU at 0000:11:00.0: lost; reset it")]
+
+
+async def test_a_missing_driver_is_an_empty_pool_until_it_comes_and_told_once(quick):
+    missing = NotReadyError("no libnvidia-ml.so.1")
+
+    watched = await Watched(missing, missing, scan(gpu(0))).run(4)
+
+    assert watched.published == [[], ["gpu-0", "gpu-0-monitor"]]
+    assert watched.troubles == [("GpusNotReady", "no libnvidia-ml.so.1")]
+
+
+async def test_a_look_that_fails_later_takes_nothing_away(quick):
+    watched = await Watched(scan(gpu(0)), NotReadyError("reloading")).run(4)
+
+    assert watched.published == [["gpu-0", "gpu-0-monitor"]]
+    assert "gpu-0" in watched.watch.inventory().devices
+
+
+async def test_the_first_look_opens_the_gate_even_when_it_fails(quick):
+    watched = await Watched(NotReadyError("no library")).run(2)
+
+    assert watched.watch.looked.is_set()
+
+
+async def test_names_of_this_boot_survive_a_restart(quick):
+    names = Names()
+    await Watched(scan(gpu(0), gpu(1)), names=names).run(2)
+
+    watched = await Watched(scan(gpu(1, minor=0)), names=names).run(2)
+
+    assert watched.published == [["gpu-1", "gpu-1-monitor"]]
+
+
+async def test_equal_looks_are_told_once(quick):
+    watched = await Watched(scan(gpu(0)), scan(gpu(0)), scan(gpu(0)), period=0.001).run(4)
+
+    assert len(watched.layouts) == 1

@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from dra_gpu.inventory.model import View
+from dra_gpu.node import settings
+
+
+def parse(*arguments, **environment):
+    return settings.parse(["--vendor=nvidia", *arguments], environment)
+
+
+def test_the_node_name_comes_from_the_downward_api():
+    assert parse(NODE_NAME="node-a").node_name == "node-a"
+
+
+def test_a_flag_wins_over_its_variable():
+    assert parse("--node-name=b", NODE_NAME="a").node_name == "b"
+
+
+@pytest.mark.case("C58")
+def test_without_a_node_name_it_refuses_to_guess_one(capsys):
+    with pytest.raises(SystemExit):
+        parse()
+
+    assert "NODE_NAME" in capsys.readouterr().err
+
+
+def test_the_state_lies_beside_the_kubelets_sockets():
+    assert parse("--node-name=a").state_dir == Path("/var/lib/kubelet/plugins/gpu.nvidia.com")
+
+
+def test_a_driver_root_has_a_name_on_the_host_and_one_in_this_process():
+    chosen = parse("--node-name=a", NVIDIA_DRIVER_ROOT="/run/nvidia/driver", DRIVER_ROOT_CTR_PATH="/driver-root")
+
+    assert (str(chosen.driver_root.host), str(chosen.driver_root.process)) == ("/run/nvidia/driver", "/driver-root")
+
+
+def test_views_are_chosen_by_name():
+    assert parse("--node-name=a", "--views=gpu").views == (View.GPU,)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["--views=nothing", "--views=", "--rescan-period=0", "--rescan-period=x", "--expected-gpus=0", "--log-level=loud"],
+)
+def test_a_wrong_value_is_refused(wrong):
+    with pytest.raises(SystemExit):
+        parse("--node-name=a", wrong)
