@@ -15,12 +15,12 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from tests.bench.cluster import Api, ApiError, Claims
-from tests.bench.figures import Figure, as_json, over_runs, table
+from tests.bench.figures import Figure, Row, as_json, over_runs, table
 from tests.bench.plugin import CallFailedError, Plugin, register, wait_for_socket
 from tests.bench.scenarios import Setup, run
 
@@ -35,20 +35,36 @@ TIME_SLICING = {
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scenarios; 1 when a target was missed, 2 when the plugin failed a call."""
-    options = _parser().parse_args(arguments)
+    options = parse(arguments)
     try:
-        runs, notes = asyncio.run(_measure(options))
+        rows, notes = measure(options)
     except (CallFailedError, ApiError, OSError) as error:
-        _say(str(error))
+        say(str(error))
         return 2
-    rows = over_runs(runs)
-    if options.output == "json":
+    show(rows, notes, options.output)
+    return int(any(row.verdict == "MISS" for row in rows))
+
+
+def measure(options: argparse.Namespace) -> tuple[list[Row], list[str]]:
+    """All runs, merged, and what there is to note about them.
+
+    Raises:
+        CallFailedError: the plugin refused a call or did not start.
+        ApiError: the API server refused a request.
+        OSError: a socket or file is not there.
+    """
+    runs, notes = asyncio.run(_measure(options))
+    return over_runs(runs), notes
+
+
+def show(rows: Sequence[Row], notes: Sequence[str], output: str) -> None:
+    """Write the figures to standard output."""
+    if output == "json":
         sys.stdout.write(as_json(rows, notes) + "\n")
     else:
         sys.stdout.write("\n".join([table(rows), *(f"note: {note}" for note in notes)]) + "\n")
-    return int(any(row.verdict == "MISS" for row in rows))
 
 
 async def _measure(options: argparse.Namespace) -> tuple[list[list[Figure]], list[str]]:
@@ -62,24 +78,26 @@ async def _measure(options: argparse.Namespace) -> tuple[list[list[Figure]], lis
                 await wait_for_socket(options.registration, START_SECONDS)
                 await register(options.registration)
             plugin = Plugin(options.socket)
-            setup = _setup(options, plugin)
-            figures = await run(setup)
-            plugin.close()
-        finally:
+            with closing(plugin), closing(Api(options.api, options.token_file, options.ca_file)) as api:
+                setup = _setup(options, plugin, api)
+                figures = [] if options.start_only else await run(setup)
             pid = process.pid if process else options.pid
-            loaded = [_rss("RSS after the load", pid)] if pid else []
+            if pid and not options.start_only:
+                figures.append(_rss("RSS after the load", pid))
+        finally:
             if process:
                 process.terminate()
                 process.wait(STOP_SECONDS)
-        runs.append(started + figures + loaded)
+        runs.append(started + figures)
         notes.update(dict.fromkeys(setup.notes))
-        _say(f"run {number + 1} of {options.runs} done")
+        say(f"run {number + 1} of {options.runs} done")
     return runs, list(notes)
 
 
 async def _start(options: argparse.Namespace, figures: list[Figure]) -> subprocess.Popen[bytes]:
     before = time.perf_counter()
-    process = subprocess.Popen(shlex.split(options.start))
+    with options.log.open("ab") if options.log else nullcontext() as log:
+        process = subprocess.Popen(shlex.split(options.start), stdout=log, stderr=log)
     try:
         await wait_for_socket(options.socket, START_SECONDS)
     except TimeoutError as error:
@@ -101,9 +119,7 @@ def _rss(key: str, pid: int) -> Figure:
     raise CallFailedError(f"process {pid} has no memory: it has ended")
 
 
-def _setup(options: argparse.Namespace, plugin: Plugin) -> Setup:
-    api = Api(options.api, options.token_file, options.ca_file)
-
+def _setup(options: argparse.Namespace, plugin: Plugin, api: Api) -> Setup:
     @contextmanager
     def slow() -> Iterator[None]:
         subprocess.run(shlex.split(options.slow_on), check=True, timeout=30)
@@ -127,11 +143,13 @@ def _setup(options: argparse.Namespace, plugin: Plugin) -> Setup:
     )
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Write a line about progress or failure to standard error."""
     sys.stderr.write(f"bench: {text}\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="tests.bench.client", description="Measure any DRA plugin over its socket.")
     parser.add_argument("--socket", type=Path, required=True, help="the plugin's DRA socket")
     parser.add_argument("--registration", type=Path, help="its registration socket, to register it first")
@@ -148,6 +166,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow-on", help="command that makes each hardware call 20 ms slower")
     parser.add_argument("--slow-off", help="command that ends it")
     parser.add_argument("--start", help="command that starts the plugin, anew for each run")
+    parser.add_argument("--start-only", action="store_true", help="measure the start and nothing else")
+    parser.add_argument("--log", type=Path, help="where that plugin's output goes")
     parser.add_argument("--pid", type=int, help="process of the running plugin, for its memory")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--claims", type=int, default=160, help="claims of the parallel scenarios")
@@ -155,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=int, default=160, help="calls behind each percentile")
     parser.add_argument("--held", type=_pair, default=(10, 1000), help="held claims to compare, few,many")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    return parser
+    return parser.parse_args(arguments)
 
 
 def _names(text: str) -> list[str]:

@@ -51,6 +51,9 @@ class Api:
         answer: Json = json.loads(data)
         return answer
 
+    def close(self) -> None:
+        self._connection.close()
+
     def claim_reads(self) -> int | None:
         """How many claims were read so far; None if this server does not count."""
         try:

@@ -1,0 +1,255 @@
+"""`make bench`: the node plugin on a simulated node, measured by `tests.bench.client`, in one command.
+
+A simulated node of 32 GPUs (so that 32 calls can meet 32 different ones), an API server in memory, and `dra-gpu node`
+from the environment that holds what a node gets and nothing else. The start is measured on a node of 8 GPUs. Where a
+target is missed, the plugin runs once more under a profiler and the functions that cost most are shown.
+"""
+
+import argparse
+import json
+import os
+import pstats
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import client
+from tests.bench.cluster import Api, ApiError
+from tests.bench.figures import Row
+from tests.bench.plugin import CallFailedError
+
+DRIVER = "gpu.nvidia.com"
+NODE = "bench"
+PROFILE_LINES = 20
+SECONDS = 30.0  # for anything that is started to be there
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """Where one simulated node and its plugin live."""
+
+    root: Path
+    api: str
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "plugins" / DRIVER / "dra.sock"
+
+    @property
+    def registration(self) -> Path:
+        return self.root / "registry" / f"{DRIVER}-reg.sock"
+
+    def command(self, python: str, *before: str) -> str:
+        """The plugin's command line."""
+        node = self.root / "node"
+        return shlex.join(
+            [
+                *(python, *before, "-m", "dra_gpu", "node", "--vendor", "nvidia", "--node-name", NODE),
+                *("--kubeconfig", str(self.root / "kubeconfig")),
+                *("--driver-root", str(node / "driver"), "--dev-root", str(node / "dev")),
+                *("--sysfs-root", str(node / "sys"), "--boot-id-file", str(node / "boot_id")),
+                *("--cdi-root", str(self.root / "cdi"), "--state-dir", str(self.root / "state")),
+                *("--kubelet-plugins-dir", str(self.root / "plugins")),
+                *("--kubelet-registrar-dir", str(self.root / "registry")),
+                *("--log-level", "warning"),
+            ]
+        )
+
+
+def main() -> int:
+    """Measure; 1 when a target was missed, 2 when something did not work at all."""
+    options = _parse()
+    root = Path(tempfile.mkdtemp(prefix="dra-bench-", dir=options.dir))
+    try:
+        return _bench(options, root)
+    except (CallFailedError, ApiError, OSError, subprocess.SubprocessError) as error:
+        client.say(f"{error}; logs are in {root}")
+        options.keep = True
+        return 2
+    finally:
+        if not options.keep:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _bench(options: argparse.Namespace, root: Path) -> int:
+    with _api_server(root) as api:
+        small = _bed(root / "8", api, options.profile, 8)
+        client.say("start, on a node of 8 GPUs")
+        rows, notes = client.measure(_arguments(options, small, ["gpu-0"], [], "--start-only"))
+        large = _bed(root / "32", api, options.profile, options.gpus)
+        devices, monitors = _published(large, options.python)
+        client.say(f"calls, on a node of {len(devices)} GPUs")
+        more, more_notes = client.measure(_arguments(options, large, devices, monitors))
+        rows = [_named(row, "8 GPUs") for row in rows] + [_named(row, f"{len(devices)} GPUs") for row in more]
+        client.show(rows, [*notes, *more_notes, f"state directory on {_file_system(root)}"], options.output)
+        missed = [row.key for row in rows if row.verdict == "MISS"]
+        if missed and not options.no_profile:
+            _profile(options, large, devices, monitors, missed)
+    return int(bool(missed))
+
+
+def _arguments(
+    options: argparse.Namespace, bed: Bed, devices: Sequence[str], monitors: Sequence[str], *more: str
+) -> argparse.Namespace:
+    simulator = [sys.executable, "-m", "dra_gpu_sim.cli"]
+    node = str(bed.root / "node")
+    return client.parse(
+        [
+            *("--socket", str(bed.socket), "--registration", str(bed.registration)),
+            *("--driver", DRIVER, "--pool", NODE, "--api", bed.api, "--state-dir", str(bed.root / "state")),
+            *("--devices", ",".join(devices), "--monitors", ",".join(monitors), "--runs", str(options.runs)),
+            *("--start", bed.command(options.python), "--log", str(bed.root / "plugin.log")),
+            *("--slow-on", shlex.join([*simulator, "inject", node, *shlex.split(options.slow)])),
+            *("--slow-off", shlex.join([*simulator, "clear", node])),
+            *more,
+        ]
+    )
+
+
+def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
+    """Make a simulated node and the configuration that leads its plugin to the API server."""
+    root.mkdir()
+    (root / "state").mkdir(mode=0o700)
+    subprocess.run(
+        [sys.executable, "-m", "dra_gpu_sim.cli", "create", "--profile", profile, "--gpus", str(gpus), root / "node"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=SECONDS,
+    )
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "bench", "cluster": {"server": api}}],
+        "users": [{"name": "bench", "user": {}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        "current-context": "bench",
+    }
+    (root / "kubeconfig").write_text(json.dumps(kubeconfig))
+    return Bed(root, api)
+
+
+def _published(bed: Bed, python: str) -> tuple[list[str], list[str]]:
+    """Start the plugin once and read from its slices which devices one claim holds alone and which any number may."""
+    with (bed.root / "plugin.log").open("ab") as log:
+        process = subprocess.Popen(shlex.split(bed.command(python)), stdout=log, stderr=log)
+    api = Api(bed.api)
+    try:
+        _register(bed)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            slices = api.call("GET", "/apis/resource.k8s.io/v1/resourceslices")["items"]
+            devices = [device for item in slices for device in item["spec"].get("devices", [])]
+            whole = sorted(device["name"] for device in devices if _type(device) == "gpu")
+            monitors = sorted(device["name"] for device in devices if _type(device) == "monitor")
+            if whole and monitors and len({item["spec"]["pool"]["resourceSliceCount"] for item in slices}) == 1:
+                return whole, monitors
+            time.sleep(0.05)
+        raise CallFailedError(f"no slices were published within {SECONDS:.0f} s")
+    finally:
+        api.close()
+        process.terminate()
+        process.wait(SECONDS)
+
+
+def _register(bed: Bed) -> None:
+    import asyncio
+
+    from tests.bench.plugin import register, wait_for_socket
+
+    async def once() -> None:
+        await wait_for_socket(bed.registration, SECONDS)
+        await register(bed.registration)
+
+    asyncio.run(once())
+
+
+def _type(device: dict[str, dict[str, dict[str, str]]]) -> str:
+    for name, value in device.get("attributes", {}).items():
+        if name.rpartition("/")[2] == "type":
+            return value.get("string", "")
+    return ""
+
+
+@contextmanager
+def _api_server(root: Path) -> Iterator[str]:
+    """An API server in memory that knows the node; gives its address."""
+    port_file = root / "port"
+    with (root / "apiserver.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dra_gpu_sim.apiserver", "--port", "0", "--port-file", str(port_file)],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not port_file.exists():
+            if time.monotonic() > deadline or process.poll() is not None:
+                raise CallFailedError("the API server in memory did not start")
+            time.sleep(0.02)
+        url = f"http://127.0.0.1:{port_file.read_text().strip()}"
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        with closing(Api(url)) as api:
+            api.call("POST", "/api/v1/nodes", node)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+def _profile(
+    options: argparse.Namespace, bed: Bed, devices: Sequence[str], monitors: Sequence[str], missed: Sequence[str]
+) -> None:
+    """Run the plugin once more under the profiler and show where its time goes."""
+    client.say(f"missed: {'; '.join(missed)}; once more under the profiler")
+    path = bed.root / "profile"
+    arguments = _arguments(options, bed, devices, monitors)
+    arguments.runs = 1
+    arguments.start = bed.command(options.python, "-m", "cProfile", "-o", str(path))
+    client.measure(arguments)
+    pstats.Stats(str(path), stream=sys.stderr).sort_stats("tottime").print_stats(PROFILE_LINES)
+
+
+def _named(row: Row, node: str) -> Row:
+    """Say of the figures that depend on it which node they are from."""
+    if not row.key.startswith(("RSS", "start")):
+        return row
+    return Row(f"{row.key}, {node}", row.unit, row.floor, row.low, row.median, row.high, row.target, row.verdict)
+
+
+def _file_system(path: Path) -> str:
+    """Type of the file system that `path` lies on: a durable write costs nothing on some of them."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    real = os.path.realpath(path)
+    under = [
+        (mount[1], mount[2]) for mount in mounts if real == mount[1] or real.startswith(mount[1].rstrip("/") + "/")
+    ]
+    return max(under, key=lambda mount: len(mount[0]))[1] if under else "an unknown file system"
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests.bench.run", description="Measure the node plugin on a simulated node.")
+    parser.add_argument("--python", default=".venv-node/bin/python", help="interpreter of the node's environment")
+    parser.add_argument("--profile", default="H100", help="simulated GPU")
+    parser.add_argument("--gpus", type=int, default=32)
+    parser.add_argument("--slow", default="--call 'nvidia-smi compute-policy' --delay-ms 20", help="what `inject` gets")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--dir", type=Path, help="where to work; its file system is the one measured")
+    parser.add_argument("--keep", action="store_true", help="leave the working directory")
+    parser.add_argument("--no-profile", action="store_true", help="do not profile what was missed")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    if not Path(options.python).exists():
+        parser.error(f"{options.python} does not exist: `make bench` makes it, or name another one with --python")
+    options.python = str(Path(options.python).absolute())
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
