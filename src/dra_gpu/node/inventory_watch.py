@@ -12,6 +12,7 @@ from typing import Protocol
 
 import structlog
 
+from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import DeviceName
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory
@@ -94,7 +95,7 @@ class InventoryWatch:
         try:
             scan = await self.vendor.scan()
             names = await self._name(scan)
-        except VendorError as error:
+        except (VendorError, JournalError) as error:
             self._failed(str(error))
             return False
         finally:

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from dra_gpu.claims.journal_errors import JournalFullError
 from dra_gpu.inventory.model import DriverVersions, Scan, SickGpu
 from dra_gpu.node import inventory_watch
 from dra_gpu.node.inventory_watch import InventoryWatch
@@ -51,12 +52,18 @@ def quick(monkeypatch):
 
 
 class Watched:
-    def __init__(self, *looks, names=None, **options):
+    def __init__(self, *looks, names=None, period=0.001, **options):
         self.layouts, self.troubles = [], []
         self.vendor = Looks(*looks)
         self.names = names or Names()
         self.watch = InventoryWatch(
-            self.vendor, self.names, BOOT, self.layouts.append, lambda *told: self.troubles.append(told), **options
+            self.vendor,
+            self.names,
+            BOOT,
+            self.layouts.append,
+            lambda *told: self.troubles.append(told),
+            period=period,
+            **options,
         )
 
     async def run(self, looks):
@@ -131,7 +138,18 @@ async def test_names_of_this_boot_survive_a_restart(quick):
     assert watched.published == [["gpu-1", "gpu-1-monitor"]]
 
 
+async def test_names_that_cannot_be_kept_are_not_given(quick):
+    class FullDisk(Names):
+        async def remember_names(self, boot_id, names):
+            raise JournalFullError("no space left in /state: free some")
+
+    watched = await Watched(scan(gpu(0)), names=FullDisk()).run(2)
+
+    assert watched.published == [[]]
+    assert watched.troubles == [("GpusNotReady", "no space left in /state: free some")]
+
+
 async def test_equal_looks_are_told_once(quick):
-    watched = await Watched(scan(gpu(0)), scan(gpu(0)), scan(gpu(0)), period=0.001).run(4)
+    watched = await Watched(scan(gpu(0)), scan(gpu(0)), scan(gpu(0))).run(4)
 
     assert len(watched.layouts) == 1
