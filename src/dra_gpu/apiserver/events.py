@@ -6,6 +6,7 @@ counted: Events are a courtesy, logs and metrics are the record.
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
@@ -162,9 +163,7 @@ class EventRecorder:
         """How many Events were lost: the queue was full, the server refused them, or it was away for too long."""
 
     def record(self, regarding: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
-        """Queue an Event; returns at once. `reason` is a CamelCase word, `note` a sentence with object, reason,
-        remedy.
-        """
+        """Queue an Event; returns at once. `reason` is a CamelCase word, `note` names object, reason and remedy."""
         key = _Key(regarding, kind, reason, _shorten(note))
         now = self._now()
         known = self._pending.get(key)
@@ -227,10 +226,8 @@ class EventRecorder:
             self._remember(key, _Sent(sent.name, body.count, now))
             return
         name = _name(key, pending.first, self._instance)
-        try:
+        with contextlib.suppress(errors.AlreadyExistsError):  # the answer to an earlier try was lost, the Event not
             await self._api.create(EVENTS, self._body(key, pending, name, namespace), namespace)
-        except errors.AlreadyExistsError:
-            pass  # the answer to an earlier try was lost, the Event was not
         self._remember(key, _Sent(name, pending.count, now))
 
     def _remember(self, key: _Key, sent: _Sent) -> None:
