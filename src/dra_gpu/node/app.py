@@ -132,16 +132,25 @@ class NodePlugin:
         stack.callback(machine.close)
         gpu_locks = GpuLocks(chosen.state_dir / "locks")
         stack.callback(gpu_locks.close)
+        identity = Identity(vendor.driver_name, chosen.node_name)
+        reader = ApiClaimReader(api)
         preparation = Preparation(
-            Identity(vendor.driver_name, chosen.node_name, boot_id),
+            identity,
             journal=journal,
             machine=machine,
-            reader=ApiClaimReader(api),
+            reader=reader,
             inventory=watch.inventory,
             claim_locks=ClaimLocks(chosen.state_dir / "locks"),
             gpu_locks=gpu_locks,
         )
-        reconciler = Reconciler(preparation)
+        reconciler = Reconciler(
+            identity,
+            preparation=preparation,
+            journal=journal,
+            specs=specs,
+            reader=reader,
+            inventory=watch.known_inventory,
+        )
         ready = asyncio.Event()
         engine = Engine(preparation)
         paths = self._socket_paths(vendor.driver_name)
@@ -219,7 +228,7 @@ async def _listen(server: KubeletServer) -> None:
 async def _until_stopped(
     stop: asyncio.Event, background: dict[str, Coroutine[Any, Any, None]], server: KubeletServer
 ) -> None:
-    """Run until asked to stop; a background task that ends by itself ends the process, since nothing would replace it."""
+    """Run until asked to stop; a background task that ends by itself ends the process: nothing would replace it."""
     tasks = [asyncio.create_task(work, name=name) for name, work in background.items()]
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:

@@ -73,6 +73,10 @@ class InventoryWatch:
         """Return what the node offers now."""
         return self._layout.inventory
 
+    def known_inventory(self) -> Inventory | None:
+        """Return what the node offers, or None as long as no look has succeeded: then nothing can be said missing."""
+        return None if self._scan is None else self._layout.inventory
+
     @property
     def problem(self) -> str:
         """Why the last look failed as a whole; empty when it did not."""

@@ -140,7 +140,7 @@ async def test_names_of_this_boot_survive_a_restart(quick):
 
 async def test_names_that_cannot_be_kept_are_not_given(quick):
     class FullDisk(Names):
-        async def remember_names(self, boot_id, names):
+        async def remember_names(self, *_):
             raise JournalFullError("no space left in /state: free some")
 
     watched = await Watched(scan(gpu(0)), names=FullDisk()).run(2)
