@@ -1,8 +1,8 @@
 """Composes the node plugin and runs it until SIGTERM.
 
 Order at start: the journal, since it tells what this node owes; the sockets, so that the kubelet can register while the
-GPUs are being looked at; then everything else at once. Claims wait until the GPUs have been looked at once and what a
-crash left has been put in order. Order at stop: running calls end, sockets go, slices stay for the next instance.
+GPUs are being looked at; then everything else at once. Claims wait until the GPUs have been looked at once; what a crash
+left is put in order meanwhile, by their own calls or by reconciliation, whichever comes first. Order at stop: running calls end, sockets go, slices stay for the next instance.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.publisher import PublisherLock
-from dra_gpu.claims.reconcile import Reconciler
+from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.inventory import slices
 from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.listening import SocketBusyError
@@ -151,13 +151,12 @@ class NodePlugin:
             reader=reader,
             inventory=watch.known_inventory,
         )
-        ready = asyncio.Event()
         engine = Engine(preparation)
         paths = self._socket_paths(vendor.driver_name)
         server = KubeletServer(
             vendor.driver_name,
             paths,
-            EngineService(engine, ready),
+            EngineService(engine, watch.looked),
             self._instance,
             report=publishing.set_registration,
         )
@@ -174,7 +173,6 @@ class NodePlugin:
         async def reconcile() -> None:
             await watch.looked.wait()
             await reconciler.recover()
-            ready.set()
             await reconciler.run(chosen.reconcile_period)
 
         background = {

@@ -43,7 +43,7 @@ class EngineService:
 
         Args:
             engine: prepares and unprepares.
-            ready: set when the GPUs have been looked at and what a crash left has been put in order.
+            ready: set when the GPUs have been looked at, with success or without.
         """
         self._engine = engine
         self._ready = ready
