@@ -1,8 +1,9 @@
 """Composes the node plugin and runs it until SIGTERM.
 
 Order at start: the journal, since it tells what this node owes; the sockets, so that the kubelet can register while the
-GPUs are being looked at; then everything else at once. Claims wait until the GPUs have been looked at once; what a crash
-left is put in order meanwhile, by their own calls or by reconciliation, whichever comes first. Order at stop: running calls end, sockets go, slices stay for the next instance.
+GPUs are being looked at; then everything else at once. Claims wait until the GPUs have been looked at once; what a
+crash left is put in order meanwhile, by their own calls or by reconciliation, whichever comes first. Order at stop:
+running calls end, sockets go, slices stay for the next instance.
 """
 
 import asyncio

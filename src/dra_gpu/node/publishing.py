@@ -4,6 +4,7 @@ The GPUs say what there is; the kubelet's registration says when; another master
 lock says which of two instances writes: the one that registered last, so that an upgrade changes the slices once.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -31,6 +32,7 @@ class Publishing:
         self._contents: tuple[SliceContent, ...] | None = None
         self._master: str | None = None
         self._master_known = False
+        self._registered = asyncio.Event()
 
     def set_contents(self, contents: tuple[SliceContent, ...]) -> None:
         """Take what the GPUs of the node come to."""
@@ -46,10 +48,15 @@ class Publishing:
         """Take what the kubelet says of this instance."""
         if report.registered:
             self._lock.registered()
+            self._registered.set()
         self._publisher.set_registered(report.registered)
 
     async def hold_lock(self) -> None:
-        """Take part in who publishes, until cancelled; the lock is free again afterwards."""
+        """Take part in who publishes, from the first registration on; the lock is free again when cancelled.
+
+        An instance that the kubelet does not know yet must not take the slices away from one that it does.
+        """
+        await self._registered.wait()
         try:
             while True:
                 await self._lock.acquire()
