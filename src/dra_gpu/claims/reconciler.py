@@ -79,7 +79,7 @@ class Reconciler:
             except Exception as error:  # noqa: BLE001 - a pass that fails is repeated; claims are served meanwhile
                 _log.error("reconciliation failed", exc_info=error)
 
-    async def start(self) -> Report:
+    async def recover(self) -> Report:
         """Do what the start needs: remove what killed writers left, then a first pass."""
         removed = await asyncio.to_thread(self._specs.clean_temporaries)
         if removed:
@@ -103,8 +103,13 @@ class Reconciler:
         _log.info("reconciled", records=len(records), adopted=report.adopted, orphans=report.orphans, **done)
         return report
 
-    def _facts(self) -> NodeFacts:
+    def _seen(self) -> Inventory | None:
+        """Return the inventory; None for an empty one: a driver that is not installed yet shows no GPUs either."""
         inventory = self._inventory()
+        return inventory if inventory is not None and (inventory.devices or inventory.sick) else None
+
+    def _facts(self) -> NodeFacts:
+        inventory = self._seen()
         if inventory is None:
             return NodeFacts(self._journal.boot_id, None)
         sick = frozenset(gpu.uuid for gpu in inventory.sick if gpu.uuid is not None)
@@ -150,7 +155,7 @@ class Reconciler:
                 await self._preparation.quarantine(ref, until, seq=seq, reason=decision.reason, keep_spec=keep)
 
     async def _adopt(self, report: Report) -> None:
-        inventory = self._inventory()
+        inventory = self._seen()
         if inventory is None:
             return
         for uid in await self._unrecorded():
@@ -176,7 +181,7 @@ class Reconciler:
 
     async def _remove_orphans(self, report: Report) -> None:
         """Remove CDI files of ours that belong to no record; nobody holds anything by them."""
-        if self._inventory() is None:
+        if self._seen() is None:
             return
         for uid in await self._unrecorded():
             try:

@@ -1,0 +1,202 @@
+"""A node in a temporary directory: real journal, locks and CDI files, fake GPUs and API server."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from dra_gpu.api import resource_v1 as wire
+from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
+from dra_gpu.cdi.spec import ContainerEdits, DeviceNode
+from dra_gpu.cdi.store import SpecStore
+from dra_gpu.claims.engine import Engine, Limits
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.locks import ClaimLocks, GpuLocks
+from dra_gpu.claims.machine import NodeMachine
+from dra_gpu.claims.outcome import ClaimRef
+from dra_gpu.claims.ports import ClaimReadError
+from dra_gpu.claims.preparation import Identity, Preparation
+from dra_gpu.claims.reconciler import Reconciler
+from dra_gpu.inventory import naming, views
+from dra_gpu.inventory.devices import Inventory, PublishedDevice
+from dra_gpu.inventory.model import Gpu, Scan, SickGpu
+from dra_gpu.vendors.base import FailureKind, VendorError
+from tests.unit.inventory.builders import gpu
+
+DRIVER = "gpu.nvidia.com"
+POOL = "node-a"
+BOOT = "boot-1"
+
+LONG = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+
+
+def inventory_of(gpus: Sequence[Gpu], sick: Sequence[SickGpu] = ()) -> Inventory:
+    """Return the `gpu` and `monitor` views of some GPUs."""
+    names = naming.assign({}, gpus)
+    return views.build(Scan(gpus=tuple(gpus), sick=tuple(sick)), names).inventory
+
+
+def config(kind: str = "GpuConfig", *, source: str = "FromClaim", requests=(), driver: str = DRIVER, **fields):
+    """Return an opaque config of an allocation."""
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, **fields}
+    opaque = wire.OpaqueDeviceConfiguration(driver, msgspec.Raw(msgspec.json.encode(parameters)))
+    return wire.DeviceAllocationConfiguration(source, list(requests), opaque)
+
+
+def result(device: str, request: str = "gpu", *, driver: str = DRIVER, pool: str = POOL, admin: bool = False):
+    """Return one device of an allocation."""
+    return wire.DeviceRequestAllocationResult(request, driver, pool, device, admin or None)
+
+
+def claim_of(ref: ClaimRef, *results, configs=()) -> wire.ResourceClaim:
+    """Return an allocated claim; a plain text stands for a device of ours."""
+    given = [result(item) if isinstance(item, str) else item for item in results]
+    allocation = wire.AllocationResult(wire.DeviceAllocationResult(given, list(configs)))
+    metadata = wire.ObjectMeta(name=ref.name, namespace=ref.namespace, uid=ref.uid)
+    return wire.ResourceClaim(metadata=metadata, status=wire.ResourceClaimStatus(allocation))
+
+
+class FakeApi:
+    """Claims of an API server; `fault` is raised by every read, `reads` are counted."""
+
+    def __init__(self) -> None:
+        self.claims: dict[tuple[str, str], wire.ResourceClaim] = {}
+        self.fault: ClaimReadError | None = None
+        self.reads = 0
+
+    def add(self, ref: ClaimRef, *results, configs=()) -> ClaimRef:
+        self.claims[ref.namespace, ref.name] = claim_of(ref, *results, configs=configs)
+        return ref
+
+    def delete(self, ref: ClaimRef) -> None:
+        del self.claims[ref.namespace, ref.name]
+
+    async def get(self, namespace: str, name: str) -> wire.ResourceClaim | None:
+        self.reads += 1
+        if self.fault is not None:
+            raise self.fault
+        return self.claims.get((namespace, name))
+
+
+class FakeVendor:
+    """GPUs with a time slice each. `faults` by UUID are raised by calls, `gates` hold calls up."""
+
+    driver_name = DRIVER
+
+    def __init__(self) -> None:
+        self.slices: dict[str, TimeSliceInterval] = {}
+        self.faults: dict[str, list[VendorError]] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.entered: dict[str, asyncio.Event] = {}
+        self.calls: list[str] = []
+        self.edit_fault: VendorError | None = None
+        self.library = "/usr/lib/libcuda.so.1"
+
+    async def scan(self) -> Scan:
+        raise NotImplementedError
+
+    async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
+        self.calls.append(f"set {gpu.uuid} {interval.value}")
+        if gpu.uuid in self.gates:
+            self.entered.setdefault(gpu.uuid, asyncio.Event()).set()
+            await self.gates[gpu.uuid].wait()
+        if self.faults.get(gpu.uuid):
+            raise self.faults[gpu.uuid].pop(0)
+        self.slices[gpu.uuid] = interval
+
+    async def time_slice(self, gpu: Gpu) -> TimeSliceInterval | None:
+        return self.slices.get(gpu.uuid, TimeSliceInterval.DEFAULT)
+
+    def common_edits(self) -> ContainerEdits:
+        if self.edit_fault is not None:
+            raise self.edit_fault
+        return ContainerEdits(
+            env=("NVIDIA_VISIBLE_DEVICES=void",), device_nodes=(DeviceNode("/dev/nvidiactl"), DeviceNode(self.library))
+        )
+
+    def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
+        return ContainerEdits(device_nodes=tuple(DeviceNode(f"/dev/nvidia{device.gpu.minor}") for device in devices))
+
+
+def fault(kind: FailureKind = FailureKind.TRANSIENT, text: str = "NVML says no") -> VendorError:
+    """Return a vendor's error."""
+    return VendorError(kind, text)
+
+
+class Node:
+    """One instance of the plugin on a node whose disk is `directory`. Several may share a disk, GPUs and an API."""
+
+    def __init__(self, directory: Path, *, gpus: int = 2, boot: str = BOOT, held_wait: float = 0.0) -> None:
+        self.directory = directory
+        self.boot = boot
+        self.api = FakeApi()
+        self.vendor = FakeVendor()
+        self.specs = SpecStore(directory / "cdi", f"k8s.{DRIVER}")
+        self.inventory = inventory_of([gpu(number) for number in range(gpus)])
+        self.held_wait = held_wait
+
+    @asynccontextmanager
+    async def running(self, limits: Limits | None = None):
+        """Start an instance of the plugin; it ends at the end of the block."""
+        self.journal = Journal.open(self.directory / "state", boot_id=self.boot, release="0.1.0")
+        self.machine = NodeMachine(self.vendor, self.specs, lambda: self.inventory)
+        claim_locks, gpu_locks = (kind(self.directory / "state" / "locks") for kind in (ClaimLocks, GpuLocks))
+        identity = Identity(DRIVER, POOL)
+        self.preparation = Preparation(
+            identity,
+            journal=self.wrapped_journal(),
+            machine=self.wrapped_machine(),
+            reader=self.api,
+            inventory=lambda: self.inventory,
+            claim_locks=claim_locks,
+            gpu_locks=gpu_locks,
+            held_wait=self.held_wait,
+        )
+        self.engine = Engine(self.preparation, limits or Limits(answer_margin=0.0, work_margin=0.0))
+        self.reconciler = Reconciler(
+            identity,
+            preparation=self.preparation,
+            journal=self.journal,
+            specs=self.specs,
+            reader=self.api,
+            inventory=lambda: self.inventory,
+        )
+        try:
+            yield self
+        finally:
+            await self.engine.drain(asyncio.get_running_loop().time() + 5)
+            await self.journal.close()
+            self.machine.close()
+            claim_locks.close()
+            gpu_locks.close()
+
+    def wrapped_journal(self):
+        return self.journal
+
+    def wrapped_machine(self):
+        return self.machine
+
+    async def prepare(self, *refs: ClaimRef, within: float = 5.0):
+        """Prepare claims; returns the single answer for a single claim."""
+        answers = await self.engine.prepare(refs, asyncio.get_running_loop().time() + within)
+        return answers[refs[0].uid] if len(refs) == 1 else answers
+
+    async def unprepare(self, *refs: ClaimRef, within: float = 5.0):
+        """Unprepare claims; returns the single answer for a single claim."""
+        answers = await self.engine.unprepare(refs, asyncio.get_running_loop().time() + within)
+        return answers[refs[0].uid] if len(refs) == 1 else answers
+
+    def slice_of(self, device: str) -> TimeSliceInterval:
+        """Return the time slice of the GPU behind a device."""
+        uuid = self.inventory.devices[device].gpu.uuid
+        return self.vendor.slices.get(uuid, TimeSliceInterval.DEFAULT)
+
+    def uuid(self, device: str) -> str:
+        return self.inventory.devices[device].gpu.uuid
+
+
+def ref(uid: str = "aaaa", name: str = "shared", namespace: str = "team-a") -> ClaimRef:
+    """Return a claim's identity."""
+    return ClaimRef(namespace, name, uid)
