@@ -126,6 +126,11 @@ class ApiServer:
         """How many watches are open."""
         return len(self._watches)
 
+    @property
+    def open_connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
     def put(self, plural: str, obj: Mapping[str, Any], namespace: str = "") -> Obj:
         """Create an object as if a client had; nothing is logged, status included."""
         served = resources.by_plural(plural)

@@ -107,7 +107,7 @@ async def test_a_stream_that_the_server_closes_is_resumed_without_a_list(
 @pytest.mark.case("C64")
 @pytest.mark.parametrize("as_status", [True, False], ids=["as a status", "as an ERROR event"])
 async def test_a_410_is_answered_by_a_list_that_reveals_the_lost_deletion(
-    server: ApiServer, api: HttpKubernetesApi, as_status: bool
+    server: ApiServer, api: HttpKubernetesApi, *, as_status: bool
 ) -> None:
     server.put("nodes", node("a"))
     server.put("nodes", node("b"))
