@@ -1,0 +1,165 @@
+"""Compiling the simulated library and nvidia-smi, once per content.
+
+The cache lies under ``$DRA_GPU_CACHE`` or ``~/.cache/dra-gpu``, in ``sim/<hash of the sources and the compiler>``. A
+build is made aside and renamed into place, so that several processes may build at once.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-format-truncation")
+
+STUB_LIBRARIES = (
+    "libcuda.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-gpucomp.so",
+    "libnvidia-allocator.so.1",
+    "libnvidia-cfg.so.1",
+    "libnvidia-opencl.so.1",
+    "libnvidia-opticalflow.so.1",
+    "libnvcuvid.so.1",
+    "libnvidia-encode.so.1",
+    "libcudadebugger.so.1",
+)
+"""SONAMEs of driver libraries that exist in the driver root and do nothing; ldconfig reads them as real ones."""
+
+
+class BuildError(RuntimeError):
+    """The compiler is missing or refused the sources."""
+
+
+def cache_directory() -> Path:
+    """Where builds are kept."""
+    base = os.environ.get("DRA_GPU_CACHE")
+    return (Path(base) if base else Path.home() / ".cache" / "dra-gpu") / "sim"
+
+
+def _compiler() -> str:
+    path = shutil.which("gcc") or shutil.which("cc")
+    if path is None:
+        raise BuildError("no C compiler: the simulated GPUs are compiled on first use; install gcc")
+    return path
+
+
+def _run(arguments: Sequence[str | Path]) -> None:
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise BuildError(f"{' '.join(map(str, arguments))} failed:\n{result.stderr}")
+
+
+def _sources(folder: str) -> list[Path]:
+    return sorted((_HERE / folder).glob("*.c"))
+
+
+def _key(compiler: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted((*_HERE.glob("nvml/*.[ch]"), *_HERE.glob("smi/*.[ch]"))):
+        digest.update(path.name.encode() + path.read_bytes())
+    info = Path(compiler).resolve().stat()
+    digest.update(f"{compiler} {info.st_size} {info.st_mtime_ns} {_FLAGS} {STUB_LIBRARIES}".encode())
+    return digest.hexdigest()[:20]
+
+
+class Build:
+    """A finished build: paths to copy from."""
+
+    def __init__(self, folder: Path, compiler: str) -> None:
+        self._folder = folder
+        self._compiler = compiler
+
+    @property
+    def nvidia_smi(self) -> Path:
+        """The stand-in, linked statically so that it runs in an image without a C library."""
+        return self._folder / "nvidia-smi"
+
+    def stub(self, soname: str) -> Path:
+        """One of :data:`STUB_LIBRARIES`."""
+        return self._folder / "stubs" / soname
+
+    def library(self, without: Iterable[str] = ()) -> Path:
+        """The NVML library, less some exported symbols, as an older driver's would be.
+
+        Raises:
+            BuildError: a name is not that of an exported symbol, or linking failed.
+        """
+        missing = sorted(set(without))
+        name = hashlib.sha256(" ".join(missing).encode()).hexdigest()[:16] if missing else "full"
+        path = self._folder / f"libnvidia-ml-{name}.so"
+        if path.exists():
+            return path
+        unknown = [symbol for symbol in missing if symbol not in self.symbols()]
+        if unknown:
+            raise BuildError(f"the simulated library has no symbol {', '.join(unknown)} that could be left out")
+        _link(self._compiler, self._folder, path, missing)
+        return path
+
+    def symbols(self) -> frozenset[str]:
+        """The exported symbols of the full library."""
+        return frozenset((self._folder / "symbols").read_text().split())
+
+
+def _link(compiler: str, folder: Path, target: Path, missing: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        script = Path(scratch) / "version"
+        hidden = "".join(f"{symbol}; " for symbol in missing)
+        script.write_text(f"{{ global: nvml*; local: {hidden}*; }};\n")
+        made = Path(scratch) / "library"
+        objects = sorted(folder.glob("nvml-*.o"))
+        soname = "-Wl,-soname,libnvidia-ml.so.1"
+        _run([compiler, "-shared", soname, f"-Wl,--version-script={script}", "-o", made, *objects, "-lpthread"])
+        made.rename(target)
+
+
+def _compile(compiler: str, folder: Path) -> None:
+    jobs: list[list[str | Path]] = [
+        [compiler, *_FLAGS, "-c", source, "-o", folder / f"{part}-{source.stem}.o"]
+        for part in ("nvml", "smi")
+        for source in _sources(part)
+    ]
+    stubs = folder / "stubs"
+    stubs.mkdir()
+    jobs += [
+        [compiler, "-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", stubs / name, "-xc", os.devnull]
+        for name in STUB_LIBRARIES
+    ]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+        list(pool.map(_run, jobs))
+    _link(compiler, folder, folder / "libnvidia-ml-full.so", ())
+    exported = subprocess.run(
+        ["nm", "-D", "--defined-only", folder / "libnvidia-ml-full.so"], capture_output=True, text=True, check=True
+    )
+    (folder / "symbols").write_text("\n".join(line.split()[-1] for line in exported.stdout.splitlines()))
+    _run([compiler, "-static", "-s", "-o", folder / "nvidia-smi", *sorted(folder.glob("*.o")), "-lpthread"])
+
+
+def build() -> Build:
+    """The build of the present sources; compiled now if the cache does not have it.
+
+    Raises:
+        BuildError: no compiler, or it refused.
+    """
+    compiler = _compiler()
+    home = cache_directory()
+    target = home / _key(compiler)
+    if not (target / "nvidia-smi").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=home, prefix=".build-"))
+        try:
+            _compile(compiler, scratch)
+            scratch.chmod(0o755)
+            try:
+                scratch.rename(target)
+            except OSError:
+                if not (target / "nvidia-smi").exists():
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return Build(target, compiler)

@@ -1,0 +1,279 @@
+"""A simulated node: made from a profile, broken, looked at, and removed again.
+
+``SimulatedNode.create(root, "H100")`` makes everything a GPU node shows to a driver below one directory: a real NVML
+library and nvidia-smi, device nodes, /proc, sysfs, the driver root. Several nodes may exist side by side.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from dra_gpu_sim import faults, tree
+from dra_gpu_sim.boards import profile_named
+from dra_gpu_sim.build import build
+from dra_gpu_sim.calls import Call, read_calls
+from dra_gpu_sim.checker import Snapshot, snapshot
+from dra_gpu_sim.fill import apply_setting, fill_node, symbols_missing_in
+from dra_gpu_sim.state import MIG_AFTER_RESET, MIG_LIVE, NO_INSTANCE, PROCESS_COMPUTE, SimState, in_use
+from dra_gpu_sim.statefile import create_state, locked
+
+_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+
+class SimulatedNode:
+    """A node below ``root``; its attributes are the paths a driver is pointed at."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the node that exists at ``root``.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        self.root = root.absolute()
+        self.state_path = self.root / "state"
+        self.calls_log = self.root / "calls.log"
+        self.boot_id_path = self.root / "boot_id"
+        self.dev = self.root / "dev"
+        self.proc = self.root / "proc"
+        self.sys = self.root / "sys"
+        self.driver_root = self.root / "driver"
+        self.library = self.driver_root / _LIBRARIES / "libnvidia-ml.so.1"
+        self.nvidia_smi = self.driver_root / "usr/bin/nvidia-smi"
+        if not self.state_path.is_file():
+            raise FileNotFoundError(f"{self.root} holds no simulated node: make one with dra-gpu-sim create")
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        profile: str = "H100",
+        *,
+        gpus: int | None = None,
+        driver_version: str | None = None,
+        seed: str | None = None,
+        settings: Sequence[str] = (),
+        without_symbols: Sequence[str] = (),
+        log_calls: bool = True,
+        devices: bool = True,
+    ) -> Self:
+        """Make a node.
+
+        Args:
+            root: directory to make it in; created, must hold no node yet.
+            profile: one of :data:`dra_gpu_sim.boards.PROFILES`.
+            gpus: how many GPUs, when not as many as the profile has.
+            driver_version: of the driver, when not the profile's; below 615 the memory limit calls are missing.
+            seed: what UUIDs and serial numbers follow from; the root's path when not given.
+            settings: ``gpu.N.FIELD=VALUE`` and the like, see :func:`dra_gpu_sim.fill.apply_setting`.
+            without_symbols: NVML calls that the library shall not export.
+            log_calls: whether calls are logged; a benchmark turns it off.
+            devices: whether /dev holds character devices (as far as permitted) or regular files.
+
+        Raises:
+            FileExistsError: there is a node already.
+            ValueError: a profile, number, setting or symbol that does not exist.
+            BuildError: the C sources could not be compiled.
+        """
+        board_profile = profile_named(profile)
+        built = build()
+        root = root.absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        create_state(root / "state")
+        try:
+            (root / "calls.log").touch()
+            (root / "calls.log").chmod(0o666)
+            (root / "boot_id").write_text(f"{uuid.uuid4()}\n")
+            with locked(root / "state") as state:
+                fill_node(
+                    state,
+                    board_profile,
+                    gpus=gpus,
+                    driver_version=driver_version,
+                    seed=str(root) if seed is None else seed,
+                    log_calls=log_calls,
+                )
+                for setting in settings:
+                    apply_setting(state, setting)
+                version = state.driver_version.decode()
+                tree.make_dev(root / "dev", state, devices=devices)
+                tree.make_proc(root / "proc", state)
+                tree.make_sys(root / "sys", state)
+            missing = tuple({*without_symbols, *symbols_missing_in(version)})
+            tree.make_driver(root / "driver", version, built, missing)
+        except BaseException:
+            _remove(root)
+            raise
+        return cls(root)
+
+    def destroy(self) -> None:
+        """Remove the node's files; whoever has its library loaded keeps what it mapped."""
+        _remove(self.root)
+
+    def environment(self) -> dict[str, str]:
+        """Variables under which any NVML program finds this node's library and devices."""
+        return {
+            "LD_LIBRARY_PATH": str(self.library.parent),
+            "DRA_GPU_SIM_ROOT": str(self.root),
+            "PATH": f"{self.nvidia_smi.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        }
+
+    @contextmanager
+    def state(self) -> Iterator[SimState]:
+        """The locked state, for what has no method here."""
+        with locked(self.state_path) as state:
+            yield state
+
+    @property
+    def boot_id(self) -> str:
+        """The boot id; :meth:`reboot` changes it."""
+        return self.boot_id_path.read_text().strip()
+
+    @property
+    def uuids(self) -> list[str]:
+        """The GPUs' UUIDs in order."""
+        with self.state() as state:
+            return [state.gpus[index].uuid.decode() for index in range(state.gpu_count)]
+
+    def snapshot(self) -> Snapshot:
+        """What is true of the node now; comparable."""
+        return snapshot(self.root)
+
+    def inject(
+        self,
+        call: str = "*",
+        *,
+        gpu: int | None = None,
+        code: int = 0,
+        delay_ms: int = 0,
+        block: bool = False,
+        count: int | None = None,
+    ) -> int:
+        """Make a call late, stuck or wrong, on one GPU or all; gives a number to clear it by. See ``faults.inject``."""
+        with self.state() as state:
+            return faults.inject(state, call, gpu=gpu, code=code, delay_ms=delay_ms, block=block, count=count)
+
+    def clear(self, *, serial: int | None = None, call: str | None = None, gpu: int | None = None) -> int:
+        """Remove injected faults (all without arguments) and let go the calls they hold; gives how many."""
+        with self.state() as state:
+            return faults.clear(state, serial=serial, call=call, gpu=gpu)
+
+    def faults(self) -> list[faults.Fault]:
+        """The injected faults as they stand, with how many calls each has met."""
+        with self.state() as state:
+            return faults.faults(state)
+
+    def lose_gpu(self, gpu: int) -> None:
+        """Let a GPU fall off the bus: every call on it answers GPU_IS_LOST."""
+        with self.state() as state:
+            faults.set_lost(state, gpu, lost=True)
+
+    def return_gpu(self, gpu: int) -> None:
+        """Bring a lost GPU back, with no recovery action recommended."""
+        with self.state() as state:
+            faults.set_lost(state, gpu, lost=False)
+            faults.set_recovery_action(state, gpu, 0)
+
+    def set_gpu_count(self, count: int) -> None:
+        """Let the driver have bound the first ``count`` GPUs only."""
+        with self.state() as state:
+            faults.set_present(state, count)
+
+    def xid(
+        self, gpu: int, number: int, *, gi: int = NO_INSTANCE, ci: int = NO_INSTANCE, recovery_action: int | None = None
+    ) -> None:
+        """Report an Xid on a GPU or a MIG instance."""
+        with self.state() as state:
+            faults.xid(state, gpu, number, gi=gi, ci=ci, recovery_action=recovery_action)
+
+    def set_recovery_action(self, gpu: int, action: int) -> None:
+        """Set what the GPU recommends in NVML field 230."""
+        with self.state() as state:
+            faults.set_recovery_action(state, gpu, action)
+
+    def set_mig_pending(self, gpu: int, *, pending: bool) -> None:
+        """Let a change of the GPU's MIG mode stay pending until a reset, or take effect at once."""
+        with self.state() as state:
+            state.gpus[gpu].mig_support = MIG_AFTER_RESET if pending else MIG_LIVE
+
+    def add_process(
+        self,
+        pid: int,
+        gpu: int,
+        *,
+        memory: int,
+        kind: int = PROCESS_COMPUTE,
+        gi: int = NO_INSTANCE,
+        ci: int = NO_INSTANCE,
+        name: str = "workload",
+        cgroup: str = "",
+    ) -> None:
+        """Let a process that exists hold ``memory`` bytes of a GPU; it is forgotten when it dies.
+
+        Raises:
+            RuntimeError: the table of processes is full.
+        """
+        with self.state() as state:
+            slot = next((slot for slot in state.processes if not slot.used), None)
+            if slot is None:
+                raise RuntimeError(f"all {len(state.processes)} processes of the simulated node are in use")
+            slot.pid, slot.gpu, slot.kind, slot.gi, slot.ci, slot.memory = pid, gpu, kind, gi, ci, memory
+            slot.pid_namespace, slot.start_time = 0, 0
+            slot.name, slot.cgroup, slot.mps_namespace, slot.sm_percent = name.encode(), cgroup.encode(), b"", 0
+            slot.used = 1
+
+    def end_process(self, pid: int) -> None:
+        """Let a process hold nothing any more."""
+        with self.state() as state:
+            for slot in in_use(state.processes):
+                if slot.pid == pid:
+                    slot.used = 0
+
+    def reboot(self) -> None:
+        """Do to the state what a reboot does: a new boot id; instances, modes, limits, processes and sessions gone.
+
+        MIG mode survives on boards that keep it in their InfoROM (Ampere). Source: MIG User Guide r580.
+        """
+        self.boot_id_path.write_text(f"{uuid.uuid4()}\n")
+        with self.state() as state:
+            for table in (state.processes, state.sessions, state.limits):
+                for slot in in_use(table):
+                    slot.used = 0
+            for index in range(state.gpu_count):
+                gpu = state.gpus[index]
+                for instance in in_use(gpu.gi):
+                    instance.used = 0
+                gpu.mig_current = gpu.mig_pending if gpu.mig_survives_reboot else 0
+                gpu.mig_pending = gpu.mig_current
+                gpu.compute_mode = gpu.time_slice = gpu.recovery_action = gpu.lost = 0
+                gpu.ecc_current = gpu.ecc_pending
+                for capability in self.proc.glob(f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi*"):
+                    shutil.rmtree(capability)
+        for node in self.dev.glob("nvidia-caps/nvidia-cap*"):
+            if node.name not in ("nvidia-cap1", "nvidia-cap2"):
+                node.unlink()
+
+    def calls(self, name: str | None = None, *, gpu: int | None = None, pid: int | None = None) -> list[Call]:
+        """The logged calls that match, in order; ``name`` may hold the wildcards of a shell."""
+        return read_calls(self.calls_log, name=name, gpu=gpu, pid=pid)
+
+    def forget_calls(self) -> None:
+        """Empty the log."""
+        os.truncate(self.calls_log, 0)
+
+    def log_calls(self, *, on: bool) -> None:
+        """Turn the log on or off."""
+        with self.state() as state:
+            state.log_calls = int(on)
+
+
+def _remove(root: Path) -> None:
+    for name in ("driver", "dev", "proc", "sys"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    for name in ("calls.log", "boot_id", "state"):
+        (root / name).unlink(missing_ok=True)
+    if not any(root.iterdir()):
+        root.rmdir()

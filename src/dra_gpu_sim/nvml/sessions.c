@@ -1,0 +1,100 @@
+/* Who holds a GPU: NVML sessions and processes with contexts. The dead are dropped when they are looked at. */
+#define _GNU_SOURCE
+#include "core.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+u64 sim_pid_namespace(void) {
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (u64)info.st_ino : 0;
+}
+
+/* Field 22 of /proc/<pid>/stat, in clock ticks since boot; 0 if there is no such process. */
+u64 sim_start_time(u32 pid) {
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    size_t length = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[length] = 0;
+    char *at = strrchr(text, ')'); /* the command may hold spaces and parentheses */
+    u64 start = 0;
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    if (at) sscanf(at, " %llu", &start);
+    return start;
+}
+
+/* A process of another pid namespace cannot be judged from here and counts as alive. */
+int sim_process_alive(u32 pid, u64 pid_namespace, u64 start_time) {
+    if (pid_namespace && pid_namespace != sim_pid_namespace()) return 1;
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) return 0;
+    u64 now = sim_start_time(pid);
+    return now != 0 && (!start_time || now == start_time);
+}
+
+struct sim_session *sim_session_mine(struct sim_state *s) {
+    u32 pid = (u32)getpid();
+    u64 space = sim_pid_namespace();
+    for (int i = 0; i < SIM_MAX_SESSIONS; i++)
+        if (s->sessions[i].used && s->sessions[i].pid == pid && s->sessions[i].pid_namespace == space)
+            return &s->sessions[i];
+    return NULL;
+}
+
+void sim_session_open(struct sim_state *s) {
+    struct sim_session *free_slot = sim_session_mine(s); /* left by a process whose pid we inherited */
+    for (int i = 0; i < SIM_MAX_SESSIONS && !free_slot; i++) {
+        struct sim_session *e = &s->sessions[i];
+        if (!e->used || !sim_process_alive(e->pid, e->pid_namespace, e->start_time)) free_slot = e;
+    }
+    if (!free_slot) return;
+    memset(free_slot, 0, sizeof *free_slot);
+    free_slot->pid = (u32)getpid();
+    free_slot->pid_namespace = sim_pid_namespace();
+    free_slot->start_time = sim_start_time(free_slot->pid);
+    free_slot->used = 1;
+}
+
+void sim_session_close(struct sim_state *s) {
+    struct sim_session *mine = sim_session_mine(s);
+    if (mine) memset(mine, 0, sizeof *mine);
+}
+
+int sim_other_sessions(struct sim_state *s, int gpu, u32 *pids, int room) {
+    struct sim_session *mine = sim_session_mine(s);
+    int count = 0;
+    for (int i = 0; i < SIM_MAX_SESSIONS; i++) {
+        struct sim_session *e = &s->sessions[i];
+        if (!e->used || e == mine || !(e->gpus >> gpu & 1)) continue;
+        if (!sim_process_alive(e->pid, e->pid_namespace, e->start_time)) {
+            memset(e, 0, sizeof *e);
+            continue;
+        }
+        if (count < room) pids[count] = e->pid;
+        count++;
+    }
+    return count;
+}
+
+int sim_processes_on(struct sim_state *s, int gpu, u32 gi, u32 ci, u32 *pids, int room) {
+    int count = 0;
+    for (int i = 0; i < SIM_MAX_PROCESSES; i++) {
+        struct sim_process *p = &s->processes[i];
+        if (!p->used || (int)p->gpu != gpu) continue;
+        if (!sim_process_alive(p->pid, p->pid_namespace, p->start_time)) {
+            memset(p, 0, sizeof *p);
+            continue;
+        }
+        if (gi != NVML_INSTANCE_NONE && p->gi != gi) continue;
+        if (ci != NVML_INSTANCE_NONE && p->ci != ci) continue;
+        if (count < room) pids[count] = p->pid;
+        count++;
+    }
+    return count;
+}
