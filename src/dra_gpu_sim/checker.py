@@ -7,6 +7,7 @@ set the same way, so that "everything is as it was before" is one assertion.
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_gpu_sim.placement import bdf
 from dra_gpu_sim.state import NO_INSTANCE, SimGpu, SimState, in_use
 from dra_gpu_sim.statefile import locked
 
@@ -58,10 +59,14 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """How one GPU is set."""
+    """What one GPU is and how it is set; memory in bytes, ``pci`` as the kernel spells it."""
 
     index: int
     uuid: str
+    name: str
+    minor: int
+    pci: str
+    memory: int
     present: bool
     lost: bool
     compute_mode: int
@@ -153,6 +158,10 @@ def _gpu(gpu: SimGpu, index: int) -> Gpu:
     return Gpu(
         index=index,
         uuid=gpu.uuid.decode(),
+        name=gpu.name.decode(),
+        minor=gpu.minor,
+        pci=bdf(gpu.pci_domain, gpu.pci_bus, gpu.pci_device),
+        memory=gpu.memory_total,
         present=bool(gpu.present),
         lost=bool(gpu.lost),
         compute_mode=gpu.compute_mode,

@@ -4,13 +4,13 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
+from dra_gpu_sim.arguments import parser
 from dra_gpu_sim.boards import PROFILES
 from dra_gpu_sim.build import BuildError
 from dra_gpu_sim.node import SimulatedNode
-from dra_gpu_sim.state import MIG_NONE, NO_INSTANCE, SimState, in_use
+from dra_gpu_sim.state import MIG_NONE, SimState, in_use
 from dra_gpu_sim.statefile import StateError
 
 _COMPUTE_MODES = {0: "Default", 2: "Prohibited", 3: "Exclusive_Process"}
@@ -20,79 +20,14 @@ _MIB = 1 << 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 on success, 1 with a message on stderr otherwise."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
+        _COMMANDS[options.command](options)
+
     except (BuildError, StateError, OSError, RuntimeError, ValueError) as error:
         print(f"dra-gpu-sim: {error}", file=sys.stderr)
         return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dra-gpu-sim", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    create = commands.add_parser("create", help="make a node")
-    create.add_argument("root", type=Path)
-    create.add_argument("--profile", default="H100", help=", ".join(profile.name for profile in PROFILES.values()))
-    create.add_argument("--gpus", type=int, help="number of GPUs (default: the profile's)")
-    create.add_argument("--driver-version")
-    create.add_argument("--seed", help="what UUIDs follow from (default: the root's path)")
-    create.add_argument("--set", dest="settings", action="append", default=[], metavar="gpu.N.FIELD=VALUE")
-    create.add_argument("--without-symbol", dest="without", action="append", default=[], metavar="NVML_CALL")
-    create.add_argument("--no-call-log", action="store_true", help="do not log calls (for benchmarks)")
-    create.add_argument("--regular-files", action="store_true", help="files instead of character devices in dev/")
-    create.add_argument("--force", action="store_true", help="replace a node that exists")
-    create.set_defaults(run=_create)
-
-    profiles = commands.add_parser("profiles", help="list the profiles")
-    profiles.set_defaults(run=_profiles)
-
-    show = commands.add_parser("show", help="print the GPUs of a node")
-    show.add_argument("root", type=Path)
-    show.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    show.set_defaults(run=_show)
-
-    inject = commands.add_parser("inject", help="break something")
-    inject.add_argument("root", type=Path)
-    inject.add_argument("--call", help="NVML call, a beginning with *, or e.g. 'nvidia-smi compute-policy'")
-    inject.add_argument("--gpu", type=int, help="index of the GPU (default: every GPU)")
-    inject.add_argument("--code", type=int, default=0, help="NVML return code to answer")
-    inject.add_argument("--delay-ms", type=int, default=0)
-    inject.add_argument("--block", action="store_true", help="hang until cleared")
-    inject.add_argument("--count", type=int, help="times it happens (default: every call)")
-    inject.add_argument("--lost", action="store_true", help="the GPU falls off the bus")
-    inject.add_argument("--returned", action="store_true", help="the GPU comes back")
-    inject.add_argument("--xid", type=int, help="report an Xid")
-    inject.add_argument("--gi", type=int, default=NO_INSTANCE, help="GPU instance of the Xid")
-    inject.add_argument("--ci", type=int, default=NO_INSTANCE, help="compute instance of the Xid")
-    inject.add_argument("--recovery-action", type=int, help="what NVML field 230 recommends")
-    inject.add_argument("--mig-pending", action="store_true", help="MIG mode changes wait for a reset")
-    inject.add_argument("--mig-live", action="store_true", help="MIG mode changes take effect at once")
-    inject.add_argument("--gpu-count", type=int, help="the driver has bound this many GPUs")
-    inject.add_argument("--reboot", action="store_true", help="new boot id, volatile settings gone")
-    inject.add_argument("--call-log", choices=("on", "off"))
-    inject.set_defaults(run=_inject)
-
-    clear = commands.add_parser("clear", help="remove injected faults")
-    clear.add_argument("root", type=Path)
-    clear.add_argument("--serial", type=int)
-    clear.add_argument("--call")
-    clear.add_argument("--gpu", type=int)
-    clear.set_defaults(run=_clear)
-
-    calls = commands.add_parser("calls", help="print, filter or count the logged calls")
-    calls.add_argument("root", type=Path)
-    calls.add_argument("--call", help="name; may hold * and ?")
-    calls.add_argument("--gpu", type=int)
-    calls.add_argument("--pid", type=int)
-    calls.add_argument("--count", action="store_true", help="how often each call was made")
-    calls.add_argument("--forget", action="store_true", help="empty the log afterwards")
-    calls.set_defaults(run=_calls)
-
-    destroy = commands.add_parser("destroy", help="remove a node")
-    destroy.add_argument("root", type=Path)
-    destroy.set_defaults(run=_destroy)
-    return parser
+    return 0
 
 
 def _create(options: argparse.Namespace) -> None:
@@ -259,6 +194,17 @@ def _calls(options: argparse.Namespace) -> None:
 
 def _destroy(options: argparse.Namespace) -> None:
     SimulatedNode(options.root).destroy()
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "create": _create,
+    "profiles": _profiles,
+    "show": _show,
+    "inject": _inject,
+    "clear": _clear,
+    "calls": _calls,
+    "destroy": _destroy,
+}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from dra_gpu_sim import placement
 from dra_gpu_sim.boards import Board, Profile, mig_tables
@@ -27,7 +28,7 @@ MEMORY_LIMIT_SYMBOLS = ("nvmlDeviceGetMemoryLimits_v1", "nvmlDeviceSetMemoryLimi
 
 def driver_branch(version: str) -> int:
     """The major number of a driver version; 0 if it has none."""
-    head = version.split(".")[0]
+    head = version.split(".", maxsplit=1)[0]
     return int(head) if head.isdigit() else 0
 
 
@@ -149,7 +150,8 @@ def free_fault(state: SimState) -> SimFault:
     Raises:
         RuntimeError: the table is full.
     """
-    for slot in state.faults:
+    slots: ctypes.Array[SimFault] = state.faults
+    for slot in slots:
         if not slot.used:
             ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(slot))
             state.serial += 1
@@ -204,7 +206,7 @@ def _set_gpu(state: SimState, index: int, name: str, value: str) -> None:
 
 
 def _set_field(target: SimGpu | SimState, name: str, value: str) -> None:
-    kinds = dict(target._fields_)
+    kinds: dict[str, type[Any]] = {item[0]: item[1] for item in target._fields_}
     if name not in kinds:
         raise ValueError(f"{type(target).__name__} has no field {name!r}; it has {', '.join(sorted(kinds))}")
     old = getattr(target, name)

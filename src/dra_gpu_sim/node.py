@@ -16,7 +16,7 @@ from dra_gpu_sim import faults, tree
 from dra_gpu_sim.boards import profile_named
 from dra_gpu_sim.build import build
 from dra_gpu_sim.calls import Call, read_calls
-from dra_gpu_sim.checker import Snapshot, snapshot
+from dra_gpu_sim.checker import Gpu, Snapshot, snapshot
 from dra_gpu_sim.fill import apply_setting, fill_node, symbols_missing_in
 from dra_gpu_sim.state import MIG_AFTER_RESET, MIG_LIVE, NO_INSTANCE, PROCESS_COMPUTE, SimState, in_use
 from dra_gpu_sim.statefile import create_state, locked
@@ -36,10 +36,10 @@ class SimulatedNode:
         self.root = root.absolute()
         self.state_path = self.root / "state"
         self.calls_log = self.root / "calls.log"
-        self.boot_id_path = self.root / "boot_id"
-        self.dev = self.root / "dev"
-        self.proc = self.root / "proc"
-        self.sys = self.root / "sys"
+        self.boot_id_file = self.root / "boot_id"
+        self.dev_root = self.root / "dev"
+        self.proc_root = self.root / "proc"
+        self.sysfs_root = self.root / "sys"
         self.driver_root = self.root / "driver"
         self.library = self.driver_root / _LIBRARIES / "libnvidia-ml.so.1"
         self.nvidia_smi = self.driver_root / "usr/bin/nvidia-smi"
@@ -130,13 +130,17 @@ class SimulatedNode:
     @property
     def boot_id(self) -> str:
         """The boot id; :meth:`reboot` changes it."""
-        return self.boot_id_path.read_text().strip()
+        return self.boot_id_file.read_text().strip()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs as they are now, in order."""
+        return self.snapshot().gpus
 
     @property
     def uuids(self) -> list[str]:
         """The GPUs' UUIDs in order."""
-        with self.state() as state:
-            return [state.gpus[index].uuid.decode() for index in range(state.gpu_count)]
+        return [gpu.uuid for gpu in self.gpus]
 
     def snapshot(self) -> Snapshot:
         """What is true of the node now; comparable."""
@@ -237,7 +241,7 @@ class SimulatedNode:
 
         MIG mode survives on boards that keep it in their InfoROM (Ampere). Source: MIG User Guide r580.
         """
-        self.boot_id_path.write_text(f"{uuid.uuid4()}\n")
+        self.boot_id_file.write_text(f"{uuid.uuid4()}\n")
         with self.state() as state:
             for table in (state.processes, state.sessions, state.limits):
                 for slot in in_use(table):
@@ -250,9 +254,9 @@ class SimulatedNode:
                 gpu.mig_pending = gpu.mig_current
                 gpu.compute_mode = gpu.time_slice = gpu.recovery_action = gpu.lost = 0
                 gpu.ecc_current = gpu.ecc_pending
-                for capability in self.proc.glob(f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi*"):
+                for capability in self.proc_root.glob(f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi*"):
                     shutil.rmtree(capability)
-        for node in self.dev.glob("nvidia-caps/nvidia-cap*"):
+        for node in self.dev_root.glob("nvidia-caps/nvidia-cap*"):
             if node.name not in ("nvidia-cap1", "nvidia-cap2"):
                 node.unlink()
 

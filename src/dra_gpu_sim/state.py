@@ -5,7 +5,7 @@ names where they are not bytes. Everything here is layout: opening, locking and 
 """
 
 from ctypes import Array, Structure, c_char, c_int32, c_uint8, c_uint32, c_uint64
-from typing import ClassVar
+from typing import Any, TypeVar
 
 MAGIC = 0x314D495355504744
 LAYOUT_VERSION = 1
@@ -33,27 +33,27 @@ PROCESS_COMPUTE, PROCESS_GRAPHICS, PROCESS_MPS_CLIENT, PROCESS_MPS_SERVER = 1, 2
 NO_INSTANCE = 0xFFFFFFFF
 """GPU or compute instance of a process or event that is not in MIG (NVML's own value)."""
 
-Fields = ClassVar[list[tuple[str, type]]]
+Field = tuple[str, type[Any]]
 
 
-def _words(names: str) -> list[tuple[str, type]]:
+def _words(names: str) -> list[Field]:
     return [(name, c_uint32) for name in names.split()]
 
 
-def _longs(names: str) -> list[tuple[str, type]]:
+def _longs(names: str) -> list[Field]:
     return [(name, c_uint64) for name in names.split()]
 
 
 class SimLink(Structure):
     """One NVLink of a GPU and what is at its other end."""
 
-    _fields_: Fields = _words("state version speed_mbps remote_type remote_domain remote_bus remote_device remote_link")
+    _fields_ = _words("state version speed_mbps remote_type remote_domain remote_bus remote_device remote_link")
 
 
 class SimProfile(Structure):
     """One kind of GPU instance that a GPU can make."""
 
-    _fields_: Fields = [
+    _fields_ = [
         *_words("used nvml_profile id slices memory_units sm memory_mib max_instances copy dec enc jpeg ofa"),
         *_words("capabilities placement_count"),
         ("starts", c_uint32 * MAX_PLACEMENTS),
@@ -64,7 +64,7 @@ class SimProfile(Structure):
 class SimComputeInstance(Structure):
     """A compute instance, and with it a MIG device."""
 
-    _fields_: Fields = [
+    _fields_ = [
         *_words("used id profile start slices mig_index"),
         ("serial", c_uint64),
         ("uuid", c_char * 64),
@@ -74,7 +74,7 @@ class SimComputeInstance(Structure):
 class SimGpuInstance(Structure):
     """A GPU instance with its compute instances."""
 
-    _fields_: Fields = [
+    _fields_ = [
         *_words("used id profile start size reserved"),
         ("serial", c_uint64),
         ("ci", SimComputeInstance * MAX_CI),
@@ -84,7 +84,7 @@ class SimGpuInstance(Structure):
 class SimGpu(Structure):
     """One GPU: what it is, how it is set, its links and its MIG layout."""
 
-    _fields_: Fields = [
+    _fields_ = [
         *_words("present lost minor module_id brand architecture cc_major cc_minor"),
         ("numa_node", c_int32),
         ("gpu_numa_node", c_int32),
@@ -112,7 +112,7 @@ class SimGpu(Structure):
 class SimFault(Structure):
     """One injected fault."""
 
-    _fields_: Fields = [
+    _fields_ = [
         ("used", c_uint32),
         ("gpu", c_int32),
         ("code", c_int32),
@@ -127,13 +127,13 @@ class SimFault(Structure):
 class SimEvent(Structure):
     """One event in the ring."""
 
-    _fields_: Fields = [*_longs("sequence type data"), *_words("gpu gi ci reserved")]
+    _fields_ = [*_longs("sequence type data"), *_words("gpu gi ci reserved")]
 
 
 class SimProcess(Structure):
     """A process with memory on a GPU."""
 
-    _fields_: Fields = [
+    _fields_ = [
         *_words("used pid gpu kind gi ci sm_percent reserved"),
         *_longs("pid_namespace start_time memory memory_limit"),
         ("name", c_char * 64),
@@ -145,19 +145,19 @@ class SimProcess(Structure):
 class SimSession(Structure):
     """A process that has NVML initialised, and the GPUs whose node it holds open (bit i: GPU i)."""
 
-    _fields_: Fields = [*_words("used pid"), *_longs("pid_namespace start_time gpus")]
+    _fields_ = [*_words("used pid"), *_longs("pid_namespace start_time gpus")]
 
 
 class SimLimit(Structure):
     """A memory limit of a cgroup on a GPU."""
 
-    _fields_: Fields = [*_words("used gpu"), *_longs("soft hard"), ("cgroup", c_char * 512)]
+    _fields_ = [*_words("used gpu"), *_longs("soft hard"), ("cgroup", c_char * 512)]
 
 
 class SimState(Structure):
     """The whole node."""
 
-    _fields_: Fields = [
+    _fields_ = [
         ("magic", c_uint64),
         *_words("layout_version size gpu_count log_calls device_nodes caps_major cuda_version"),
         *_words("fault_count fault_futex event_futex cc_feature cc_environment cc_devtools cc_multi_gpu"),
@@ -192,6 +192,9 @@ MIRRORED: dict[str, type[Structure]] = {
 """C name of each struct → its mirror."""
 
 
-def in_use(slots: Array[Structure]) -> list[Structure]:
+Slot = TypeVar("Slot", bound=Structure)
+
+
+def in_use(slots: "Array[Slot]") -> list[Slot]:
     """The occupied slots of one of the tables, in order."""
     return [slot for slot in slots if slot.used]
