@@ -37,7 +37,7 @@ async def serve(options: argparse.Namespace) -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    paths = socket_paths(options.registry, options.plugins, options.driver)
+    paths = socket_paths(options.registry, options.plugins, options.driver, options.pod_uid)
     server = KubeletServer(options.driver, paths, Null(options.driver, options.pool), "null")
     await server.start()
     await stop.wait()
@@ -49,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.bench.null_plugin")
     parser.add_argument("--registry", type=Path, required=True)
     parser.add_argument("--plugins", type=Path, required=True)
+    parser.add_argument("--pod-uid", help="gives it sockets of its own")
     parser.add_argument("--driver", required=True)
     parser.add_argument("--pool", required=True)
     asyncio.run(serve(parser.parse_args()))
