@@ -18,8 +18,8 @@ import msgspec
 
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.backoff import Backoff
-from dra_gpu.apiserver.client import KubernetesApi
 from dra_gpu.apiserver.clock import Clock, SystemClock
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.rate_limit import RateLimit
 from dra_gpu.apiserver.resources import EVENTS
 

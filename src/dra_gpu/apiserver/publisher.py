@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from dra_gpu.api.resource_v1 import OwnerReference, ResourceSlice
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.backoff import Backoff
-from dra_gpu.apiserver.client import KubernetesApi, Selection
 from dra_gpu.apiserver.clock import Clock, SystemClock
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
 from dra_gpu.apiserver.publish_reports import (
     ForeignSlices,
     LeftOut,

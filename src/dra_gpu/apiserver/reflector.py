@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.backoff import Backoff
-from dra_gpu.apiserver.client import KubernetesApi, Listing, Selection, WatchEvent, WatchOptions
 from dra_gpu.apiserver.clock import Clock, SystemClock
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Listing, Selection, WatchEvent, WatchOptions
 from dra_gpu.apiserver.resources import KubernetesObject, Resource
 
 T = TypeVar("T", bound=KubernetesObject)

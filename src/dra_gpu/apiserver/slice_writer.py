@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from dra_gpu.api.resource_v1 import ResourceSlice
 from dra_gpu.apiserver import errors
-from dra_gpu.apiserver.client import KubernetesApi
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.publish_reports import DroppedFields, PublishReport
 from dra_gpu.apiserver.rate_limit import RateLimit
 from dra_gpu.apiserver.resources import RESOURCE_SLICES
