@@ -1,0 +1,119 @@
+"""kill -9 at every boundary of prepare, unprepare, repair and recovery: nothing leaked, nothing held twice."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dra_gpu.claims.outcome import Prepared, Refusal
+from dra_gpu.claims.record import State
+from tests.component.claims.dying_node import CLAIM, MortalNode
+from tests.unit.claims.world import ref
+
+pytestmark = [pytest.mark.case("C31"), pytest.mark.case("C01"), pytest.mark.case("C14")]
+
+LONG_ON_BOTH = 2
+
+
+def sweep(scenario: str, directory: Path) -> list[Path]:
+    """Kill a node at every boundary of a scenario; returns the disks they left."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.component.claims.dying_node", scenario, directory],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+    killed = int(done.stdout.splitlines()[-1])
+    assert killed >= 8, done.stderr
+    return [directory / str(number) for number in range(killed)]
+
+
+async def assert_prepared(node: MortalNode) -> None:
+    """The claim has one record, one file, both settings: no more and no less."""
+    [record] = await node.journal.records()
+    assert (record.ref, record.state, record.boot_id) == (CLAIM, State.PREPARED, node.boot)
+    assert node.specs.claim_uids() == {CLAIM.uid}
+    assert len(node.vendor.settings()) == LONG_ON_BOTH
+
+
+async def assert_nothing_left(node: MortalNode) -> None:
+    assert await node.journal.records() == []
+    assert node.specs.claim_uids() == frozenset()
+    assert node.vendor.settings() == {}
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_the_next_prepare_finds_its_way_and_unprepare_restores_the_beginning(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            assert isinstance(await node.prepare(CLAIM), Prepared)
+            await assert_prepared(node)
+            assert await node.unprepare(CLAIM) is None
+            await assert_nothing_left(node)
+
+    for disk in sweep(scenario, tmp_path):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_the_next_unprepare_restores_the_beginning(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            assert await node.unprepare(CLAIM) is None
+            await assert_nothing_left(node)
+
+    for disk in sweep(scenario, tmp_path):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_another_claim_gets_the_gpu_or_is_told_who_has_it_and_never_both(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            other = node.api.add(ref("u2", "other"), "gpu-0")
+            answer = await node.prepare(other)
+            holders = [record.ref.uid for record in await node.journal.records() if record.state is State.PREPARED]
+            if isinstance(answer, Refusal):
+                assert "still held by claim team-a/job (u1)" in answer.message
+                assert holders == ["u1"]
+            else:
+                assert holders == ["u2"]
+                assert node.specs.claim_uids() == {"u2"}
+            assert await node.unprepare(CLAIM) is None
+            assert isinstance(await node.prepare(other), Prepared)
+            assert await node.unprepare(other) is None
+            await assert_nothing_left(node)
+
+    for disk in sweep(scenario, tmp_path):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_recovery_leaves_all_of_a_claim_or_nothing(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            await node.reconciler.recover()
+            if await node.journal.records():
+                await assert_prepared(node)
+            else:
+                await assert_nothing_left(node)
+
+    for disk in sweep(scenario, tmp_path):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.case("C22")
+def test_a_recovery_after_a_reboot_that_is_killed_is_finished_by_the_kubelets_prepare(tmp_path):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk, boot="boot-2").running() as node:
+            await node.reconciler.recover()
+            assert isinstance(await node.prepare(CLAIM), Prepared)
+            await assert_prepared(node)
+            assert await node.unprepare(CLAIM) is None
+            await assert_nothing_left(node)
+
+    for disk in sweep("reboot", tmp_path):
+        asyncio.run(check(disk))
