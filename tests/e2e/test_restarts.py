@@ -2,7 +2,6 @@
 
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -171,7 +170,7 @@ def test_a_gpu_that_is_lost_at_start_leaves_seven_serving(driver: DriverOnNode, 
         devices = namespace.allocated_devices("rest")
         report = namespace.report("worker")
     finally:
-        driver.gpus.clear()
+        driver.gpus.inject("--gpu", "3", "--returned")
         driver.stop_all()
 
     assert devices == [f"gpu-{minor}" for minor in (0, 1, 2, 4, 5, 6, 7)]
@@ -286,7 +285,7 @@ def test_after_a_power_cut_and_a_new_boot_the_pod_of_before_runs_again_with_its_
     driver.current.kill()
     for spec in cdi_specs(driver):
         spec.unlink()
-    (driver.gpus.root / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    driver.gpus.inject("--reboot")
     driver.start()
     driver.cluster.start_kubelet()
 
