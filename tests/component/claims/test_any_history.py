@@ -1,0 +1,202 @@
+"""Any history of calls, crashes, reboots and vanishing claims: nothing leaks, nothing is held twice."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from dra_gpu.claims.outcome import ClaimRef, Prepared
+from dra_gpu.claims.record import Access, State
+from tests.component.claims.dying_node import DiskVendor, Mortal
+from tests.unit.claims.world import LONG, FakeApi, Node, config, ref, result
+
+CLAIMS = {
+    "u1": ("gpu-0",),
+    "u2": ("gpu-0", "gpu-1"),
+    "u3": ("gpu-1",),
+    "u4": ("gpu-2",),
+    "watch": ("gpu-0-monitor",),
+}
+UIDS = st.sampled_from(sorted(CLAIMS))
+BOUNDARIES = st.integers(0, 25)
+
+
+class Death(BaseException):
+    """The process ends here."""
+
+
+class Fate:
+    """Kills at the boundary that a rule has chosen."""
+
+    left: int | None = None
+
+    def pass_boundary(self) -> None:
+        if self.left is not None:
+            if self.left == 0:
+                raise Death
+            self.left -= 1
+
+
+class HistoryNode(Node):
+    def __init__(self, directory: Path, api: FakeApi, boot: str) -> None:
+        super().__init__(directory, gpus=3, boot=boot)
+        self.vendor = DiskVendor(directory / "hardware.json")
+        self.api = api
+        self.fate = Fate()
+
+    def wrapped_journal(self):
+        return Mortal(self.journal, self.fate)
+
+    def wrapped_machine(self):
+        return Mortal(self.machine, self.fate)
+
+
+class History(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.directory = Path(tempfile.mkdtemp())
+        self.api = FakeApi()
+        self.boots = 1
+        self.promised: set[str] = set()
+        self.start()
+
+    def start(self) -> None:
+        self.node = HistoryNode(self.directory, self.api, f"boot-{self.boots}")
+        self.context = self.node.running()
+        self.runner.run(self.context.__aenter__())
+
+    def stop(self) -> None:
+        self.node.fate.left = None
+        self.runner.run(self.context.__aexit__(None, None, None))
+
+    def teardown(self) -> None:
+        for uid in CLAIMS:
+            assert self.runner.run(self.node.unprepare(self.ref(uid))) is None
+        self.runner.run(self.node.reconciler.recover())
+        assert self.runner.run(self.node.journal.records()) == []
+        assert self.node.specs.claim_uids() == frozenset()
+        assert self.node.vendor.settings() == {}
+        self.stop()
+        self.runner.close()
+        shutil.rmtree(self.directory)
+
+    def ref(self, uid: str) -> ClaimRef:
+        return ref(uid, f"claim-{uid}")
+
+    @rule(uid=UIDS)
+    def the_scheduler_allocates(self, uid):
+        devices = [result(name, f"r{n}", admin="monitor" in name) for n, name in enumerate(CLAIMS[uid])]
+        self.api.add(self.ref(uid), *devices, configs=[config(**LONG)])
+
+    @rule(uid=UIDS)
+    def the_claim_vanishes(self, uid):
+        self.api.claims.pop(("team-a", f"claim-{uid}"), None)
+
+    @rule(uid=UIDS)
+    def the_kubelet_prepares(self, uid):
+        blocked = any(other != uid and set(CLAIMS[other]) & set(CLAIMS[uid]) for other in self.promised)
+        answer = self.runner.run(self.node.prepare(self.ref(uid)))
+        if isinstance(answer, Prepared):
+            assert [device.device for device in answer.devices] == list(CLAIMS[uid])
+            self.promised.add(uid)
+        else:
+            known = ("team-a", f"claim-{uid}") in self.api.claims
+            assert "still held" in answer.message if known else "does not exist" in answer.message
+            assert not known or blocked
+
+    @rule(uid=UIDS)
+    def the_kubelet_unprepares(self, uid):
+        assert self.runner.run(self.node.unprepare(self.ref(uid))) is None
+        self.promised.discard(uid)
+        assert self.runner.run(self.node.journal.load(uid)) is None
+
+    @rule()
+    def the_plugin_reconciles(self):
+        report = self.runner.run(self.node.reconciler.reconcile())
+        assert report.failures == []
+        self.promised = {uid for uid in self.promised if ("team-a", f"claim-{uid}") in self.api.claims}
+
+    @rule(uid=UIDS, boundary=BOUNDARIES, call=st.sampled_from(["prepare", "unprepare", "recover"]))
+    def the_plugin_is_killed(self, uid, boundary, call):
+        self.node.fate.left = boundary
+        work = {
+            "prepare": lambda: self.node.preparation.prepare(self.ref(uid), float("inf")),
+            "unprepare": lambda: self.node.preparation.unprepare(self.ref(uid), float("inf")),
+            "recover": self.node.reconciler.recover,
+        }[call]
+
+        async def until_death() -> None:
+            try:
+                await asyncio.wait_for(work(), 10)
+            except Exception:  # noqa: BLE001 - a refusal is as good as any end here
+                return
+
+        with contextlib.suppress(Death):
+            self.runner.run(until_death())
+        self.stop()
+        self.start()
+        self.settle_promises()
+
+    @rule()
+    def the_plugin_restarts(self):
+        self.stop()
+        self.start()
+        assert self.runner.run(self.node.reconciler.recover()).failures == []
+        self.promised = {uid for uid in self.promised if ("team-a", f"claim-{uid}") in self.api.claims}
+
+    @rule()
+    def the_node_reboots(self):
+        self.stop()
+        (self.directory / "hardware.json").unlink(missing_ok=True)
+        shutil.rmtree(self.directory / "cdi", ignore_errors=True)
+        self.boots += 1
+        self.start()
+        self.runner.run(self.node.reconciler.recover())
+        self.settle_promises()
+
+    def settle_promises(self) -> None:
+        """After a crash, promised is what the journal says is prepared; the rules check that it is true."""
+        records = self.runner.run(self.node.journal.records())
+        self.promised = {found.ref.uid for found in records if found.state is State.PREPARED}
+
+    @invariant()
+    def no_gpu_is_held_twice(self):
+        records = self.runner.run(self.node.journal.records())
+        holds = Counter(
+            hold.gpu
+            for found in records
+            if found.boot_id == self.node.boot
+            for hold in found.holds
+            if hold.access is Access.EXCLUSIVE
+        )
+        assert all(count == 1 for count in holds.values()), holds
+        held = set(holds)
+        assert set(self.node.vendor.settings()) <= held
+        assert self.node.specs.claim_uids() <= {found.ref.uid for found in records}
+
+    @invariant()
+    @precondition(lambda self: self.promised)
+    def what_was_promised_is_there(self):
+        records = {found.ref.uid: found for found in self.runner.run(self.node.journal.records())}
+        for uid in self.promised:
+            assert records[uid].state is State.PREPARED
+
+
+LENGTHS = settings(
+    max_examples=25,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+
+
+def test_any_history_ends_well():
+    run_state_machine_as_test(History, settings=LENGTHS)
