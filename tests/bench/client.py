@@ -22,10 +22,11 @@ from pathlib import Path
 from tests.bench.cluster import Api, ApiError, Claims
 from tests.bench.figures import Figure, Row, as_json, over_runs, table
 from tests.bench.plugin import CallFailedError, Plugin, register, wait_for_socket
-from tests.bench.scenarios import Setup, run
+from tests.bench.scenarios import NAMES, Setup, run
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
+SETTLE_SECONDS = 2.0  # devices are looked at and published after the socket listens
 RSS_AIM = 55.0  # MB
 START_AIM = 0.7  # s
 TIME_SLICING = {
@@ -82,8 +83,10 @@ async def _measure(options: argparse.Namespace) -> tuple[list[list[Figure]], lis
                 setup = _setup(options, plugin, api)
                 figures = [] if options.start_only else await run(setup)
             pid = process.pid if process else options.pid
-            if pid and not options.start_only:
-                figures.append(_rss("RSS after the load", pid))
+            if options.start_only:
+                await asyncio.sleep(SETTLE_SECONDS)
+            if pid:
+                figures.append(_rss("RSS, settled" if options.start_only else "RSS after the load", pid))
         finally:
             if process:
                 process.terminate()
@@ -108,7 +111,6 @@ async def _start(options: argparse.Namespace, figures: list[Figure]) -> subproce
     figures.append(
         Figure("start -> socket", time.perf_counter() - before, "s", limit=START_AIM, target=f"{START_AIM} (aim)")
     )
-    figures.append(_rss("RSS after the start", process.pid))
     return process
 
 
@@ -122,11 +124,11 @@ def _rss(key: str, pid: int) -> Figure:
 def _setup(options: argparse.Namespace, plugin: Plugin, api: Api) -> Setup:
     @contextmanager
     def slow() -> Iterator[None]:
-        subprocess.run(shlex.split(options.slow_on), check=True, timeout=30)
+        _command(options.slow_on)
         try:
             yield
         finally:
-            subprocess.run(shlex.split(options.slow_off), check=True, timeout=30)
+            _command(options.slow_off)
 
     return Setup(
         plugin=plugin,
@@ -140,7 +142,12 @@ def _setup(options: argparse.Namespace, plugin: Plugin, api: Api) -> Setup:
         at_once=options.at_once,
         samples=options.samples,
         held=options.held,
+        only=options.only,
     )
+
+
+def _command(line: str) -> None:
+    subprocess.run(shlex.split(line), check=True, timeout=30, stdout=subprocess.DEVNULL)
 
 
 def say(text: str) -> None:
@@ -174,6 +181,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=32, help="how many of them at the same time")
     parser.add_argument("--samples", type=int, default=160, help="calls behind each percentile")
     parser.add_argument("--held", type=_pair, default=(10, 1000), help="held claims to compare, few,many")
+    parser.add_argument("--only", type=_names, default=NAMES, help=f"scenarios to run, of {','.join(NAMES)}")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser.parse_args(arguments)
 

@@ -26,7 +26,6 @@ from tests.bench.figures import Row
 from tests.bench.plugin import CallFailedError
 
 DRIVER = "gpu.nvidia.com"
-NODE = "bench"
 PROFILE_LINES = 20
 SECONDS = 30.0  # for anything that is started to be there
 
@@ -37,6 +36,10 @@ class Bed:
 
     root: Path
     api: str
+
+    @property
+    def node_name(self) -> str:
+        return f"bench-{self.root.name}"
 
     @property
     def socket(self) -> Path:
@@ -51,7 +54,7 @@ class Bed:
         node = self.root / "node"
         return shlex.join(
             [
-                *(python, *before, "-m", "dra_gpu", "node", "--vendor", "nvidia", "--node-name", NODE),
+                *(python, *before, "-m", "dra_gpu", "node", "--vendor", "nvidia", "--node-name", self.node_name),
                 *("--kubeconfig", str(self.root / "kubeconfig")),
                 *("--driver-root", str(node / "driver"), "--dev-root", str(node / "dev")),
                 *("--sysfs-root", str(node / "sys"), "--boot-id-file", str(node / "boot_id")),
@@ -103,7 +106,7 @@ def _arguments(
     return client.parse(
         [
             *("--socket", str(bed.socket), "--registration", str(bed.registration)),
-            *("--driver", DRIVER, "--pool", NODE, "--api", bed.api, "--state-dir", str(bed.root / "state")),
+            *("--driver", DRIVER, "--pool", bed.node_name, "--api", bed.api, "--state-dir", str(bed.root / "state")),
             *("--devices", ",".join(devices), "--monitors", ",".join(monitors), "--runs", str(options.runs)),
             *("--start", bed.command(options.python), "--log", str(bed.root / "plugin.log")),
             *("--slow-on", shlex.join([*simulator, "inject", node, *shlex.split(options.slow)])),
@@ -117,12 +120,9 @@ def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
     """Make a simulated node and the configuration that leads its plugin to the API server."""
     root.mkdir()
     (root / "state").mkdir(mode=0o700)
-    subprocess.run(
-        [sys.executable, "-m", "dra_gpu_sim.cli", "create", "--profile", profile, "--gpus", str(gpus), root / "node"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        timeout=SECONDS,
-    )
+    node = str(root / "node")
+    _simulator("create", "--profile", profile, "--gpus", str(gpus), node)
+    _simulator("inject", node, "--call-log", "off")
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -132,7 +132,15 @@ def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
         "current-context": "bench",
     }
     (root / "kubeconfig").write_text(json.dumps(kubeconfig))
-    return Bed(root, api)
+    bed = Bed(root, api)
+    with closing(Api(api)) as server:
+        server.call("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": bed.node_name}})
+    return bed
+
+
+def _simulator(*arguments: str) -> None:
+    command = [sys.executable, "-m", "dra_gpu_sim.cli", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS)
 
 
 def _published(bed: Bed, python: str) -> tuple[list[str], list[str]]:
@@ -144,11 +152,12 @@ def _published(bed: Bed, python: str) -> tuple[list[str], list[str]]:
         _register(bed)
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            slices = api.call("GET", "/apis/resource.k8s.io/v1/resourceslices")["items"]
+            everything = api.call("GET", "/apis/resource.k8s.io/v1/resourceslices")["items"]
+            slices = [item for item in everything if item["spec"].get("nodeName") == bed.node_name]
             devices = [device for item in slices for device in item["spec"].get("devices", [])]
             whole = sorted(device["name"] for device in devices if _type(device) == "gpu")
             monitors = sorted(device["name"] for device in devices if _type(device) == "monitor")
-            if whole and monitors and len({item["spec"]["pool"]["resourceSliceCount"] for item in slices}) == 1:
+            if whole and monitors and {item["spec"]["pool"]["resourceSliceCount"] for item in slices} == {len(slices)}:
                 return whole, monitors
             time.sleep(0.05)
         raise CallFailedError(f"no slices were published within {SECONDS:.0f} s")
@@ -179,7 +188,7 @@ def _type(device: dict[str, dict[str, dict[str, str]]]) -> str:
 
 @contextmanager
 def _api_server(root: Path) -> Iterator[str]:
-    """An API server in memory that knows the node; gives its address."""
+    """An API server in memory; gives its address."""
     port_file = root / "port"
     with (root / "apiserver.log").open("wb") as log:
         process = subprocess.Popen(
@@ -194,9 +203,6 @@ def _api_server(root: Path) -> Iterator[str]:
                 raise CallFailedError("the API server in memory did not start")
             time.sleep(0.02)
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
-        with closing(Api(url)) as api:
-            api.call("POST", "/api/v1/nodes", node)
         yield url
     finally:
         process.terminate()
@@ -211,9 +217,12 @@ def _profile(
     path = bed.root / "profile"
     arguments = _arguments(options, bed, devices, monitors)
     arguments.runs = 1
+    arguments.only = ["fresh", "repeated"]
     arguments.start = bed.command(options.python, "-m", "cProfile", "-o", str(path))
     client.measure(arguments)
-    pstats.Stats(str(path), stream=sys.stderr).sort_stats("tottime").print_stats(PROFILE_LINES)
+    stats = pstats.Stats(str(path), stream=sys.stderr)
+    stats.sort_stats("tottime").print_stats(PROFILE_LINES)
+    stats.sort_stats("cumulative").print_stats("/dra_gpu/", PROFILE_LINES)
 
 
 def _named(row: Row, node: str) -> Row:

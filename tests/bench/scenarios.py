@@ -4,7 +4,7 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import Any
 from tests.bench.cluster import Claims
 from tests.bench.figures import Figure, percentile
 from tests.bench.plugin import Claim, Plugin
+
+NAMES = ("fresh", "repeated", "parallel", "slow", "held")
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Setup:
         slow: within it each such call takes 20 ms longer; None if that cannot be done.
         claims_total: claims of the parallel scenarios; `at_once` of them run at the same time.
         held: the two numbers of held claims that are compared.
+        only: which scenarios to run.
     """
 
     plugin: Plugin
@@ -40,6 +43,7 @@ class Setup:
     at_once: int = 32
     samples: int = 160
     held: tuple[int, int] = (10, 1000)
+    only: Sequence[str] = NAMES
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,18 +61,23 @@ class Floor:
 
 
 async def run(setup: Setup) -> list[Figure]:
-    """All scenarios, once."""
+    """The scenarios of `setup.only`, once."""
     floor = await _floor(setup)
     figures = [
         Figure("floor: claim GET p50", floor.claim_get, "ms"),
         Figure("floor: write + fsync + rename p50", floor.durable_write, "ms"),
         Figure("floor: empty call p50", floor.empty_call, "ms"),
     ]
-    figures += await _fresh(setup, floor)
-    figures += await _repeated(setup, floor)
-    figures += await _parallel(setup)
-    figures += await _slow_hardware(setup)
-    figures += await _held(setup, floor)
+    scenarios: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
+        "fresh": lambda: _fresh(setup, floor),
+        "repeated": lambda: _repeated(setup, floor),
+        "parallel": lambda: _parallel(setup),
+        "slow": lambda: _slow_hardware(setup),
+        "held": lambda: _held(setup, floor),
+    }
+    for name in NAMES:
+        if name in setup.only:
+            figures += await scenarios[name]()
     setup.claims.remove_all()
     return figures
 
