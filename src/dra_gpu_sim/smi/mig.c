@@ -121,10 +121,6 @@ static int create_on(int gpu, const char *profiles, int with_compute) {
         struct nvml_placement at = {0, 0};
         char *colon = strchr(item, ':');
         nvmlReturn_t result = on_gpu(&c, "nvidia-smi mig -cgi", gpu);
-        if (result == NVML_SUCCESS && !c.gpu->mig_current) {
-            sim_leave(&c, NVML_ERROR_NOT_SUPPORTED);
-            return no_mig_gpus();
-        }
         if (colon) *colon = 0;
         struct sim_profile *p = profile_named(&c.s->gpus[gpu], item);
         sim_detail(&c, "profile=%s", item);
@@ -225,10 +221,13 @@ int smi_mig(int count, char **a) {
     if (list == 'p') return list_profiles(&gpus);
     if (list == 'l') return list_placements(&gpus);
     if (list == 'i') return list_instances(&gpus);
+    int enabled = 0;
     for (int i = 0; i < gpus.count && !code; i++) {
+        if (!sim_state()->gpus[gpus.gpus[i]].mig_current) continue;
+        enabled++;
         if (r.create) code = create_on(gpus.gpus[i], r.create, r.with_compute);
         else if (r.create_compute || r.destroy_compute) code = compute_on(gpus.gpus[i], &r);
         else if (r.destroy) code = destroy_on(gpus.gpus[i], &r);
     }
-    return code;
+    return enabled ? code : no_mig_gpus();
 }
