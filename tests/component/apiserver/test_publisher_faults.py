@@ -343,6 +343,19 @@ async def test_a_busy_server_is_given_the_time_it_asks_for(
         assert repeated.at - refused.at >= 1.0
 
 
+async def test_neither_a_wake_nor_other_content_shortens_the_wait_that_a_busy_server_asked_for(
+    server: ApiServer, api: HttpKubernetesApi, reports: Reports
+) -> None:
+    server.faults.fail(status=429, verb="create", resource="resourceslices", headers={"Retry-After": "1"})
+    async with publishing(api, pool(gpu(0)), reports) as publisher:
+        await reports.wait(PublishFailed)
+        publisher.wake()
+        publisher.publish(pool(gpu(0, model="H200")))
+        await settled(publisher)
+        refused, repeated = server.log.since(verb="create")[:2]
+        assert repeated.at - refused.at >= 1.0
+
+
 @pytest.mark.case("C65")
 async def test_server_errors_are_retried_until_the_pool_stands(
     server: ApiServer, api: HttpKubernetesApi, reports: Reports

@@ -11,7 +11,10 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import Connection
 from dra_gpu.apiserver.publish_reports import Published
 from dra_gpu.apiserver.slice_diff import PoolIdentity
-from dra_gpu.inventory.slices import SliceContent
+from dra_gpu.inventory.devices import Inventory, PublishedDevice
+from dra_gpu.inventory.model import Gpu, View
+from dra_gpu.inventory.slices import SliceContent, arrange
+from dra_gpu.inventory.views import Layout
 from dra_gpu_sim.apiserver import ApiServer
 
 from .pool_builders import DRIVER, NODE, Reports, counters, gpu, pool, publishing, settled
@@ -202,6 +205,23 @@ async def test_a_pool_that_shrinks_leaves_no_slice_of_the_old_generation(
         {"name": NODE, "generation": 2, "resourceSliceCount": 2},
         {"name": NODE, "generation": 2, "resourceSliceCount": 2},
     ]
+
+
+@pytest.mark.case("C49")
+@pytest.mark.case("C50")
+@pytest.mark.parametrize("gpus", [8, 9, 11, 16, 150])
+async def test_however_many_gpus_there_are_every_slice_is_accepted_in_one_complete_generation(
+    server: ApiServer, api: HttpKubernetesApi, gpus: int
+) -> None:
+    devices = [gpu(number) for number in range(gpus)]
+    published = {one.name: PublishedDevice(one.name, View.GPU, Gpu(one.name, 0), one) for one in devices}
+    contents = arrange(Layout(Inventory(published), counters(*range(gpus)).counter_sets))
+    await publish_once(api, contents)
+    stored = slices(server)
+    assert {(one["spec"]["pool"]["generation"], one["spec"]["pool"]["resourceSliceCount"]) for one in stored} == {
+        (1, len(stored))
+    }
+    assert [device["name"] for one in stored for device in one["spec"].get("devices", [])] == list(published)
 
 
 async def test_obsolete_slices_are_deleted_with_uid_and_version_as_preconditions(

@@ -278,6 +278,23 @@ async def test_endless_410_answers_never_cause_more_than_one_list_a_second(
         assert clock.time - 1000.0 >= 10.0
 
 
+@pytest.mark.case("C64")
+async def test_410_answers_between_healthy_events_never_cause_more_than_one_list_a_second(
+    server: ApiServer, api: HttpKubernetesApi
+) -> None:
+    clock = SkippingClock()
+    async with following(server, api, ReflectorLimits(), clock) as follower:
+        for number in range(5):
+            mark = server.log.count
+            server.put("nodes", node(f"n{number}"))
+            await follower.until(lambda f, name=f"n{number}": name in f.names())
+            server.compact()
+            server.close_watches()
+            await server.log.wait_for(lambda log, mark=mark: log.since(mark, verb="list"))
+            await server.log.wait_for(lambda log, mark=mark: log.since(mark, verb="watch")[1:])
+        assert clock.time - 1000.0 >= len(server.log.since(verb="list")) - 1
+
+
 async def test_a_server_that_starts_anew_with_lower_versions_is_listed_again(
     server: ApiServer, api: HttpKubernetesApi
 ) -> None:
