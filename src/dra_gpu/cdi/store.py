@@ -128,6 +128,8 @@ class SpecStore:
         path = self.path(claim_uid)
         try:
             path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return  # something else stands in the directory's place: there is no file to remove
         except OSError as error:
             raise _failure("remove", path, error) from error
 

@@ -168,6 +168,7 @@ class NodePlugin:
             own_sockets=(paths.registration,),
             extended_resources=EXTENDED_RESOURCES[chosen.vendor],
             on_master=publishing.set_master,
+            on_trouble=tell,
         )
         await _listen(server)
 

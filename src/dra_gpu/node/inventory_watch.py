@@ -7,7 +7,7 @@ nothing: what was known stays offered, and the failure is told once.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -16,7 +16,7 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import DeviceName
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory
-from dra_gpu.inventory.model import Scan, View
+from dra_gpu.inventory.model import Scan, SickGpu, View
 from dra_gpu.inventory.views import Layout
 from dra_gpu.vendors.base import Vendor, VendorError
 
@@ -70,17 +70,15 @@ class InventoryWatch:
     _announced: bool = False
 
     def inventory(self) -> Inventory:
-        """Return what the node offers now."""
-        return self._layout.inventory
+        """Return what the node offers now; why the last look failed, if it did, stands among the sick."""
+        inventory = self._layout.inventory
+        if not self._problem:
+            return inventory
+        return replace(inventory, sick=(SickGpu("all GPUs", self._problem), *inventory.sick))
 
     def known_inventory(self) -> Inventory | None:
         """Return what the node offers, or None as long as no look has succeeded: then nothing can be said missing."""
         return None if self._scan is None else self._layout.inventory
-
-    @property
-    def problem(self) -> str:
-        """Why the last look failed as a whole; empty when it did not."""
-        return self._problem
 
     async def run(self) -> None:
         """Look until cancelled."""

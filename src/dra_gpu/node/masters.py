@@ -56,6 +56,7 @@ class Masters:
         own_sockets: registration sockets of this instance.
         extended_resources: names under which device plugins offer this vendor's GPUs.
         on_master: told the master, or None when there is none; first when it is known, then at each change.
+        on_trouble: told what a person has to act on, as an Event's reason and note.
     """
 
     api: KubernetesApi
@@ -64,6 +65,7 @@ class Masters:
     own_sockets: Collection[Path]
     extended_resources: Collection[str]
     on_master: Callable[[str | None], None]
+    on_trouble: Callable[[str, str], None]
     _told: str | None = None
     _known: bool = False
     _complaint: str = ""
@@ -92,6 +94,7 @@ class Masters:
         self._known, self._told = True, master
         if master is not None:
             _log.error("another master holds this node's GPUs; nothing is published", reason=master)
+            self.on_trouble("AnotherMaster", master)
         self.on_master(master)
 
 

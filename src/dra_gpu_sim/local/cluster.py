@@ -1,6 +1,7 @@
 """A small cluster in one process: simulated GPUs, an API server in memory, a kubelet; and the real node plugin."""
 
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,16 @@ class LocalCluster:
         profile: the simulated GPUs, by the name of a profile.
         gpus: how many of them; None for as many as the profile has.
         node_name: name of the Node object.
+        settings: what differs from the profile, such as `gpu.0.minor=4` (`SimulatedNode.create`).
+        without_symbols: NVML calls that the library shall not export.
     """
 
     root: Path
     profile: str = "H100"
     gpus: int | None = 8
     node_name: str = "node-0"
+    settings: Sequence[str] = ()
+    without_symbols: Sequence[str] = ()
     api: ApiServer = field(default_factory=lambda: ApiServer(ServerOptions()))
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _node: SimulatedNode | None = None
@@ -38,7 +43,13 @@ class LocalCluster:
 
     async def __aenter__(self) -> Self:
         self.paths.make()
-        self._node = SimulatedNode.create(self.root / "gpus", self.profile, gpus=self.gpus)
+        self._node = SimulatedNode.create(
+            self.root / "gpus",
+            self.profile,
+            gpus=self.gpus,
+            settings=self.settings,
+            without_symbols=self.without_symbols,
+        )
         self._stack.callback(self._node.destroy)
         await self.api.start()
         self._stack.push_async_callback(self.api.stop)

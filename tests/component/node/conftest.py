@@ -1,0 +1,119 @@
+"""The shipped node plugin as a process, on simulated GPUs, with an API server over HTTP and a kubelet over gRPC."""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from dra_gpu_sim.local.cluster import DRIVER, LocalCluster
+from dra_gpu_sim.local.kubelet import Answer, Claim, Kubelet
+from dra_gpu_sim.local.plugin import PluginProcess
+
+
+class World:
+    """A cluster with one registered instance of the plugin, and short words for what tests do with it."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.kubelet: Kubelet = cluster.new_kubelet()
+        self.plugin: PluginProcess | None = None
+
+    @property
+    def node(self):
+        return self.cluster.node
+
+    @property
+    def api(self):
+        return self.cluster.api
+
+    async def start(self, *more: str, devices: int | None = None) -> PluginProcess:
+        """Start an instance and wait until it is registered and has published `devices`."""
+        known = len(self.kubelet.plugins)
+        self.plugin = await self.cluster.start_plugin(*more)
+        await self.kubelet.wait_registered(DRIVER, count=known + 1)
+        if devices is not None:
+            await self.cluster.wait_slices(devices)
+        return self.plugin
+
+    async def restart(self, *more: str) -> PluginProcess:
+        """Kill the instance as a power cut would, and start another."""
+        await self.plugin.kill()
+        self.kubelet.restart()
+        return await self.start(*more)
+
+    async def prepare(self, *claims: Claim, within: float = 45) -> dict[str, Answer]:
+        return await self.kubelet.prepare(*claims, driver=DRIVER, within=within)
+
+    async def prepared(self, claim: Claim) -> Answer:
+        """Prepare one claim that must succeed."""
+        answer = (await self.prepare(claim))[claim.uid]
+        assert answer.error == ""
+        return answer
+
+    async def refused(self, claim: Claim) -> str:
+        """Prepare one claim that must be refused, and return why."""
+        answer = (await self.prepare(claim))[claim.uid]
+        assert answer.error
+        assert answer.devices == ()
+        return answer.error
+
+    async def unprepare(self, *claims: Claim, within: float = 45) -> dict[str, str]:
+        return await self.kubelet.unprepare(*claims, driver=DRIVER, within=within)
+
+    def claim(self, name: str, *devices: str, interval: str = "", **options) -> Claim:
+        """Create an allocated claim on these devices, with a time slice if one is named."""
+        results = [
+            {"request": f"r{number}", "driver": DRIVER, "pool": self.cluster.node_name, "device": device}
+            for number, device in enumerate(devices)
+        ]
+        if interval:
+            options["config"] = [time_slice(interval)]
+        return self.cluster.add_claim(name, results=results, **options)
+
+    @property
+    def cdi_files(self) -> list[str]:
+        return sorted(path.name for path in self.cluster.paths.cdi.iterdir())
+
+    def time_slices(self) -> list[int]:
+        """The truth about the GPUs' time slices, from the simulator's state."""
+        return [gpu.time_slice for gpu in self.node.gpus]
+
+
+def time_slice(interval: str) -> dict:
+    return opaque(
+        {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "GpuConfig",
+            "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}},
+        }
+    )
+
+
+def opaque(parameters: object, requests: list[str] | None = None) -> dict:
+    config = {"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": parameters}}
+    return {**config, "requests": requests} if requests else config
+
+
+@pytest.fixture
+async def make_world() -> AsyncIterator[Callable]:
+    """Make worlds that end with the test; socket paths must be short, so not pytest's own directory."""
+    async with AsyncExitStack() as stack:
+        worlds: list[World] = []
+
+        async def make(profile: str = "P-dc8", *, gpus: int | None = None, **options) -> World:
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dg-")))
+            cluster = await stack.enter_async_context(LocalCluster(root, profile, gpus, **options))
+            worlds.append(World(cluster))
+            return worlds[-1]
+
+        yield make
+
+
+@pytest.fixture
+async def world(make_world) -> World:
+    """Eight H100-like GPUs and a running, registered plugin that has published them."""
+    made = await make_world()
+    await made.start(devices=16)
+    return made
