@@ -29,6 +29,7 @@ static char root[PATH_MAX];
 static char dev[PATH_MAX];
 
 struct sim_state *sim_state(void) { return state; }
+int sim_state_file(void) { return state_fd; }
 const char *sim_root(void) { return root; }
 const char *sim_dev(void) { return dev; }
 

@@ -40,6 +40,7 @@ void sim_detail(struct ctx *c, const char *format, ...) __attribute__((format(pr
 void sim_lock(void);
 void sim_unlock(void);
 struct sim_state *sim_state(void);
+int sim_state_file(void); /* the open file, for locks on parts of it */
 const char *sim_root(void);
 const char *sim_dev(void);
 void sim_futex_wake(u32 *word);

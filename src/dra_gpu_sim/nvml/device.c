@@ -193,6 +193,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *majo
 NUMBER(nvmlDeviceGetMinorNumber, H_GPU, c.gpu->minor)
 NUMBER(nvmlDeviceGetBrand, H_GPU, c.gpu->brand)
 NUMBER(nvmlDeviceGetArchitecture, H_GPU | H_MIG, c.gpu->architecture)
+/* CUDA cores: 64 per SM on GA100, 128 on all later boards simulated here (NVIDIA's architecture white papers). */
+NUMBER(nvmlDeviceGetNumGpuCores, H_GPU, c.gpu->sm_count * (c.gpu->cc_major == 8 && c.gpu->cc_minor == 0 ? 64 : 128))
 NUMBER(nvmlDeviceGetModuleId, H_GPU, c.gpu->module_id)
 NUMBER(nvmlDeviceGetVirtualizationMode, H_GPU, c.gpu->virtualization_mode)
 NUMBER(nvmlDeviceGetMultiGpuBoard, H_GPU, 0)

@@ -3,6 +3,7 @@
 #include "core.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +39,25 @@ int sim_process_alive(u32 pid, u64 pid_namespace, u64 start_time) {
     return now != 0 && (!start_time || now == start_time);
 }
 
+/*
+ * A session lives as long as its process holds a lock on the byte of the state file that has the slot's number. The
+ * kernel drops it when the process ends, however it ends, and anyone can ask, from another pid namespace too.
+ */
+static void hold(int slot) {
+    struct flock range = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    fcntl(sim_state_file(), F_OFD_SETLK, &range);
+}
+
+static void let_go(int slot) {
+    struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    fcntl(sim_state_file(), F_OFD_SETLK, &range);
+}
+
+static int held_by_another(int slot) {
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    return fcntl(sim_state_file(), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+}
+
 struct sim_session *sim_session_mine(struct sim_state *s) {
     u32 pid = (u32)getpid();
     u64 space = sim_pid_namespace();
@@ -48,22 +68,23 @@ struct sim_session *sim_session_mine(struct sim_state *s) {
 }
 
 void sim_session_open(struct sim_state *s) {
-    struct sim_session *free_slot = sim_session_mine(s); /* left by a process whose pid we inherited */
-    for (int i = 0; i < SIM_MAX_SESSIONS && !free_slot; i++) {
-        struct sim_session *e = &s->sessions[i];
-        if (!e->used || !sim_process_alive(e->pid, e->pid_namespace, e->start_time)) free_slot = e;
-    }
-    if (!free_slot) return;
-    memset(free_slot, 0, sizeof *free_slot);
-    free_slot->pid = (u32)getpid();
-    free_slot->pid_namespace = sim_pid_namespace();
-    free_slot->start_time = sim_start_time(free_slot->pid);
-    free_slot->used = 1;
+    struct sim_session *mine = sim_session_mine(s); /* left by a process whose pid we inherited */
+    for (int i = 0; i < SIM_MAX_SESSIONS && !mine; i++)
+        if (!s->sessions[i].used || !held_by_another(i)) mine = &s->sessions[i];
+    if (!mine) return;
+    memset(mine, 0, sizeof *mine);
+    mine->pid = (u32)getpid();
+    mine->pid_namespace = sim_pid_namespace();
+    mine->start_time = sim_start_time(mine->pid);
+    mine->used = 1;
+    hold((int)(mine - s->sessions));
 }
 
 void sim_session_close(struct sim_state *s) {
     struct sim_session *mine = sim_session_mine(s);
-    if (mine) memset(mine, 0, sizeof *mine);
+    if (!mine) return;
+    let_go((int)(mine - s->sessions));
+    memset(mine, 0, sizeof *mine);
 }
 
 int sim_other_sessions(struct sim_state *s, int gpu, u32 *pids, int room) {
@@ -72,7 +93,7 @@ int sim_other_sessions(struct sim_state *s, int gpu, u32 *pids, int room) {
     for (int i = 0; i < SIM_MAX_SESSIONS; i++) {
         struct sim_session *e = &s->sessions[i];
         if (!e->used || e == mine || !(e->gpus >> gpu & 1)) continue;
-        if (!sim_process_alive(e->pid, e->pid_namespace, e->start_time)) {
+        if (!held_by_another(i)) {
             memset(e, 0, sizeof *e);
             continue;
         }

@@ -204,12 +204,19 @@ def test_field_values_carry_a_result_each(nvml):
     assert unknown.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED
 
 
+@pytest.mark.parametrize(("profile", "cores"), [("A100", 6_912), ("H100", 16_896), ("L4", 7_424)])
+def test_cuda_cores_are_those_of_the_datasheet(make_node, load, profile, cores):
+    nvml = load(make_node(profile, gpus=1))
+    assert nvml.nvmlDeviceGetNumGpuCores(nvml.nvmlDeviceGetHandleByIndex(0)) == cores
+
+
 def test_a_gpu_is_found_by_any_spelling_of_its_address(nvml):
     for text in ("0000:1b:00.0", "00000000:1B:00.0", "1b:00.0"):
         assert nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByPciBusId(text)) == 0
     assert code(lambda: nvml.nvmlDeviceGetHandleByPciBusId("0000:77:00.0")) == nvml.NVML_ERROR_NOT_FOUND
 
 
+@pytest.mark.case("C56")
 def test_a_gpu_that_is_bound_later_is_seen_after_the_next_initialisation(node, nvml):
     node.set_gpu_count(1)
     nvml.nvmlShutdown()

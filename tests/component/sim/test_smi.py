@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -151,6 +152,25 @@ def test_a_reset_is_refused_while_another_session_holds_the_gpu_and_clears_what_
     assert smi(node, "-r", "-i", "0") == (0, "GPU 00000000:1B:00.0 was successfully reset.\nAll done.\n")
     assert (node.gpus[0].recovery_action, node.gpus[0].time_slice) == (0, 0)
     nvml.nvmlInit()
+
+
+HOLD_A_GPU = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+assert library.nvmlInit_v2() == 0
+assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(ctypes.c_void_p())) == 0
+print("holding", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_session_of_a_killed_process_does_not_keep_its_gpu(node):
+    command = [sys.executable, "-c", HOLD_A_GPU, node.library]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        assert smi(node, "-r", "-i", "0")[0] == 255
+        holder.kill()
+    assert smi(node, "-r", "-i", "0")[0] == 0
 
 
 @pytest.mark.case("C71")
