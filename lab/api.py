@@ -62,16 +62,17 @@ class Watch:
         self._deadline = deadline
 
     def __iter__(self) -> Iterator[Event]:
-        while (left := self._deadline - time.monotonic()) > 0:
-            try:
-                self._socket.settimeout(left)
-                line = self._response.readline()
-            except (OSError, http.client.HTTPException, ValueError):
-                return
-            if not line:
-                return
-            event = json.loads(line)
-            yield Event(event["type"], event["object"], time.monotonic())
+        with closing(self._socket), closing(self._response):
+            while (left := self._deadline - time.monotonic()) > 0:
+                try:
+                    self._socket.settimeout(left)
+                    line = self._response.readline()
+                except (OSError, http.client.HTTPException, ValueError):
+                    return
+                if not line:
+                    return
+                event = json.loads(line)
+                yield Event(event["type"], event["object"], time.monotonic())
 
     def close(self) -> None:
         """End the watch; a thread that reads it gets no further event."""

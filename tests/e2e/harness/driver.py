@@ -11,6 +11,14 @@ from lab.simulated import SimulatedGpus
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.slices import devices_of
 
+_REGISTERED_WITHIN_SECONDS = 20.0
+
+
+def _registrations(instance: DriverInstance) -> int:
+    """How often the instance has logged that the kubelet took it: slices alone do not tell, they outlive a restart."""
+    log = instance.process.log
+    return log.read_text().count("registered with the kubelet") if log.exists() else 0
+
 
 @dataclass
 class DriverOnNode:
@@ -32,10 +40,13 @@ class DriverOnNode:
         self.wait_published(self.gpu_count)
 
     def start(self, *, program: Sequence[str] = (), extra_arguments: Sequence[str] = ()) -> DriverInstance:
-        """Start an instance with a new pod UID and a new token; it becomes `current`, the former one stays as it is."""
+        """Start an instance with a new pod UID and a new token and wait until the kubelet has registered it.
+
+        It becomes `current`; the former one stays as it is.
+        """
         write_credentials(self.cluster.layout, self.cluster.api, self.cluster.node)
         instance = self.new_instance(program=program, extra_arguments=extra_arguments)
-        instance.start()
+        self._start_and_wait(instance)
         if self.current is not None and self.current.running():
             self.others.append(self.current)
         self.current = instance
@@ -48,9 +59,26 @@ class DriverOnNode:
         )
 
     def restart(self) -> None:
-        """Start the same instance again, as the kubelet restarts a container of the same pod."""
+        """Start the same instance again, as the kubelet restarts a container of a pod, and wait for its registration.
+
+        A pod that starts before has its Prepare fail, and the kubelet comes back to it after 60 to 90 s only.
+        """
         assert self.current is not None
-        self.current.start()
+        self._start_and_wait(self.current)
+
+    def _start_and_wait(self, instance: DriverInstance) -> None:
+        before = _registrations(instance)
+        instance.start()
+        try:
+            wait_until(
+                "the plugin registered with the kubelet",
+                lambda: _registrations(instance) > before or not instance.running(),
+                _REGISTERED_WITHIN_SECONDS,
+                every=0.05,
+            )
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; its log ends with:\n{instance.process.tail()}") from error
+        assert instance.running(), f"the plugin ended; its log ends with:\n{instance.process.tail()}"
 
     def stop_all(self) -> None:
         """End all instances with SIGTERM."""
