@@ -57,7 +57,7 @@ class PublisherLimits:
     """
 
     settle: float = 0.05
-    registration: float = 1.5
+    registration: float = 1.4
     recent_registration: float = 2.0
     lock_poll: float = 1.0
     first_wait: float = 0.2
