@@ -65,6 +65,8 @@ class History(RuleBasedStateMachine):
         self.api = FakeApi()
         self.boots = 1
         self.promised: set[str] = set()
+        for uid in CLAIMS:
+            self.allocate(uid)
         self.start()
 
     def start(self) -> None:
@@ -90,10 +92,13 @@ class History(RuleBasedStateMachine):
     def ref(self, uid: str) -> ClaimRef:
         return ref(uid, f"claim-{uid}")
 
-    @rule(uid=UIDS)
-    def the_scheduler_allocates(self, uid):
+    def allocate(self, uid: str) -> None:
         devices = [result(name, f"r{n}", admin="monitor" in name) for n, name in enumerate(CLAIMS[uid])]
         self.api.add(self.ref(uid), *devices, configs=[config(**LONG)])
+
+    @rule(uid=UIDS)
+    def the_scheduler_allocates(self, uid):
+        self.allocate(uid)
 
     @rule(uid=UIDS)
     def the_claim_vanishes(self, uid):
@@ -190,8 +195,8 @@ class History(RuleBasedStateMachine):
 
 
 LENGTHS = settings(
-    max_examples=25,
-    stateful_step_count=20,
+    max_examples=40,
+    stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     database=None,
