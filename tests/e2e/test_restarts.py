@@ -261,9 +261,10 @@ def test_a_record_of_a_claim_that_vanished_meanwhile_is_released_by_the_plugin_i
     namespace.delete_claim("first")
     driver.cluster.forget_kubelet_claims()
 
+    driver.launch(extra_arguments=["--reconcile-period=2"])
     driver.cluster.start_kubelet()
-    driver.start(extra_arguments=["--reconcile-period=2"])
     wait_until("the record of the vanished claim released", lambda: not cdi_specs(driver), 20.0)
+    driver.wait_registered()
     namespace.create(claim("second", pinned), pod("successor", claims={"gpu": "second"}))
 
     namespace.wait_running("successor", seconds=20.0)
@@ -286,8 +287,8 @@ def test_after_a_power_cut_and_a_new_boot_the_pod_of_before_runs_again_with_its_
     for spec in cdi_specs(driver):
         spec.unlink()
     driver.gpus.inject("--reboot")
+    driver.launch()
     driver.cluster.start_kubelet()
-    driver.start()
 
     wait_until("a new container", lambda: namespace.container_ids("survivor")["main"][0] != before[0], 40.0)
     namespace.wait_running("survivor")

@@ -11,8 +11,6 @@ from lab.simulated import SimulatedGpus
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.slices import devices_of
 
-_REGISTERED_WITHIN_SECONDS = 20.0
-
 
 def _registrations(instance: DriverInstance) -> int:
     """How often the instance has logged that the kubelet took it: slices alone do not tell, they outlive a restart."""
@@ -29,6 +27,7 @@ class DriverOnNode:
     gpu_count: int
     current: DriverInstance | None = None
     others: list[DriverInstance] = field(default_factory=list)
+    _registrations_before: int = 0
 
     def ensure_serving(self) -> None:
         """Bring the node into the state that tests begin with: one instance, no faults, all GPUs published."""
@@ -44,19 +43,21 @@ class DriverOnNode:
 
         It becomes `current`; the former one stays as it is.
         """
+        instance = self.launch(program=program, extra_arguments=extra_arguments)
+        self.wait_registered()
+        return instance
+
+    def launch(self, *, program: Sequence[str] = (), extra_arguments: Sequence[str] = ()) -> DriverInstance:
+        """Start an instance as `start` does, without waiting for the kubelet, which may not even run."""
         write_credentials(self.cluster.layout, self.cluster.api, self.cluster.node)
-        instance = self.new_instance(program=program, extra_arguments=extra_arguments)
-        self._start_and_wait(instance)
+        instance = DriverInstance.new(
+            self.cluster.layout, self.cluster.node, self.gpus, program=program, extra_arguments=extra_arguments
+        )
+        self._launch(instance)
         if self.current is not None and self.current.running():
             self.others.append(self.current)
         self.current = instance
         return instance
-
-    def new_instance(self, *, program: Sequence[str] = (), extra_arguments: Sequence[str] = ()) -> DriverInstance:
-        """Describe an instance without starting it."""
-        return DriverInstance.new(
-            self.cluster.layout, self.cluster.node, self.gpus, program=program, extra_arguments=extra_arguments
-        )
 
     def restart(self) -> None:
         """Start the same instance again, as the kubelet restarts a container of a pod, and wait for its registration.
@@ -64,21 +65,27 @@ class DriverOnNode:
         A pod that starts before has its Prepare fail, and the kubelet comes back to it after 60 to 90 s only.
         """
         assert self.current is not None
-        self._start_and_wait(self.current)
+        self._launch(self.current)
+        self.wait_registered()
 
-    def _start_and_wait(self, instance: DriverInstance) -> None:
-        before = _registrations(instance)
-        instance.start()
+    def wait_registered(self, seconds: float = 20.0) -> None:
+        """Wait until the kubelet has registered `current` since it was last started; a failure shows its log."""
+        instance = self.current
+        assert instance is not None
         try:
             wait_until(
                 "the plugin registered with the kubelet",
-                lambda: _registrations(instance) > before or not instance.running(),
-                _REGISTERED_WITHIN_SECONDS,
+                lambda: _registrations(instance) > self._registrations_before or not instance.running(),
+                seconds,
                 every=0.05,
             )
         except TimeoutError as error:
             raise AssertionError(f"{error}; its log ends with:\n{instance.process.tail()}") from error
         assert instance.running(), f"the plugin ended; its log ends with:\n{instance.process.tail()}"
+
+    def _launch(self, instance: DriverInstance) -> None:
+        self._registrations_before = _registrations(instance)
+        instance.start()
 
     def stop_all(self) -> None:
         """End all instances with SIGTERM."""
