@@ -82,6 +82,9 @@ def main() -> int:
 
 
 def _bench(options: argparse.Namespace, root: Path) -> int:
+    load = (
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores before the start: below 0.5 the times are comparable"
+    )
     with _api_server(root) as api:
         small = _bed(root / "8", api, options.profile, 8)
         client.say("start, on a node of 8 GPUs")
@@ -91,7 +94,8 @@ def _bench(options: argparse.Namespace, root: Path) -> int:
         client.say(f"calls, on a node of {len(devices)} GPUs")
         more, more_notes = client.measure(_arguments(options, large, devices, monitors))
         rows = [_named(row, "8 GPUs") for row in rows] + [_named(row, f"{len(devices)} GPUs") for row in more]
-        client.show(rows, [*notes, *more_notes, f"state directory on {_file_system(root)}"], options.output)
+        notes = [*notes, *more_notes, f"state directory on {_file_system(root)}", load]
+        client.show(rows, notes, options.output)
         missed = [row.key for row in rows if row.verdict == "MISS"]
         if missed and not options.no_profile:
             _profile(options, large, devices, monitors, missed)
