@@ -57,6 +57,7 @@ class Committer:
         self._room = asyncio.Semaphore(_WAITING)
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -78,14 +79,15 @@ class Committer:
 
     async def close(self) -> None:
         """Finish what waits, fold the WAL into the file and end the thread."""
+        self._closing = True
         self._jobs.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
     async def _submit(self, work: Work[T], *, writes: bool) -> T:
-        if not self._thread.is_alive():
-            raise JournalError(f"the journal {self._path} is closed: this instance is stopping")
         loop = asyncio.get_running_loop()
         async with self._room:
+            if self._closing or not self._thread.is_alive():
+                raise JournalError(f"the journal {self._path} is closed: this instance is stopping")
             job = _Job(work, writes, loop, loop.create_future())
             self._jobs.put(job)
             result: T = await job.future

@@ -10,7 +10,7 @@ from dra_gpu.claims.journal_errors import JournalFullError
 from dra_gpu.claims.outcome import ClaimRef, Prepared, PreparedDevice, Refusal
 from dra_gpu.claims.ports import ClaimReadError
 from dra_gpu.claims.record import State
-from dra_gpu.vendors.base import FailureKind
+from dra_gpu.vendors.base import FailureKind, NotReadyError
 from tests.unit.claims.world import LONG, Node, config, fault, ref, result
 
 
@@ -433,3 +433,27 @@ async def test_unprepare_reports_a_record_that_cannot_be_deleted_but_frees_the_d
     assert node.slice_of("gpu-0") is TimeSliceInterval.DEFAULT
     monkeypatch.undo()
     assert await node.unprepare(claim) is None
+
+
+@pytest.mark.case("C32")
+async def test_when_the_last_record_cannot_be_written_everything_is_undone(node, monkeypatch):
+    claim = node.api.add(ref(), "gpu-0", configs=[config(**LONG)])
+
+    async def full(*_):
+        raise JournalFullError("no space left on device (ENOSPC)")
+
+    monkeypatch.setattr(node.journal, "mark", full)
+    assert "ENOSPC" in (await node.prepare(claim)).message
+    assert node.slice_of("gpu-0") is TimeSliceInterval.DEFAULT
+    assert node.specs.claim_uids() == frozenset()
+    assert await node.journal.records() == []
+
+
+async def test_an_incomplete_driver_installation_is_waited_for_inside_the_call(node):
+    claim = node.api.add(ref(), "gpu-0")
+    node.vendor.edit_fault = NotReadyError("driver root /driver has no libcuda.so yet")
+    preparing = asyncio.create_task(node.prepare(claim))
+    while await node.journal.load("aaaa") is None:
+        await asyncio.sleep(0)
+    node.vendor.edit_fault = None
+    assert isinstance(await preparing, Prepared)

@@ -16,6 +16,7 @@ from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims import journal_file
 from dra_gpu.claims.journal import FILE_NAME, Journal
 from dra_gpu.claims.journal_errors import (
+    JournalError,
     JournalFullError,
     JournalTooNewError,
     JournalUnreadableError,
@@ -407,3 +408,10 @@ def test_the_format_is_stated_in_the_file(tmp_path):
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1000,)
         assert connection.execute("PRAGMA application_id").fetchone() == (journal_file.APPLICATION_ID,)
+
+
+async def test_a_closed_journal_says_so_instead_of_hanging(tmp_path):
+    journal = open_journal(tmp_path)
+    await journal.close()
+    with pytest.raises(JournalError, match="is closed"):
+        await journal.load("u1")
