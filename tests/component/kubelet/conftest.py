@@ -1,7 +1,8 @@
 """A server of a driver with a service that a test holds the reins of."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -71,11 +72,18 @@ class Node:
 
 
 @pytest.fixture
-async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+def short_path() -> Iterator[Path]:
+    """A directory whose name leaves room for a socket's: pytest's own grow with the run and the worker."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(server, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(server, "DEREGISTRATION_SECONDS", 5.0)
     monkeypatch.setattr(registration, "RECONNECT_SECONDS", 0.01)
-    node = Node(tmp_path)
+    node = Node(short_path)
     yield node
     for started in node.servers:
         started.running.close()

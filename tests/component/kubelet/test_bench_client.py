@@ -19,16 +19,16 @@ async def api():
     await server.stop()
 
 
-async def test_every_figure_is_measured_and_nothing_stays_behind(api: ApiServer, tmp_path: Path, capsys):
+async def test_every_figure_is_measured_and_nothing_stays_behind(api: ApiServer, short_path: Path, capsys):
     start = [sys.executable, "-m", "tests.bench.null_plugin", "--driver", "d.example.com", "--pool", "n"]
-    start += ["--registry", str(tmp_path / "r"), "--plugins", str(tmp_path / "p")]
+    start += ["--registry", str(short_path / "r"), "--plugins", str(short_path / "p")]
     options = client.parse(
         [
-            *("--socket", str(tmp_path / "p/d.example.com/dra.sock")),
-            *("--registration", str(tmp_path / "r/d.example.com-reg.sock")),
+            *("--socket", str(short_path / "p/d.example.com/dra.sock")),
+            *("--registration", str(short_path / "r/d.example.com-reg.sock")),
             *("--driver", "d.example.com", "--pool", "n", "--devices", "gpu-0,gpu-1", "--monitors", "gpu-0-monitor"),
-            *("--api", api.url, "--state-dir", str(tmp_path), "--start", shlex.join(start)),
-            *("--log", str(tmp_path / "log"), "--slow-on", "true", "--slow-off", "true"),
+            *("--api", api.url, "--state-dir", str(short_path), "--start", shlex.join(start)),
+            *("--log", str(short_path / "log"), "--slow-on", "true", "--slow-off", "true"),
             *("--runs", "1", "--claims", "8", "--at-once", "4", "--samples", "4", "--held", "2,4"),
         ]
     )
@@ -53,12 +53,12 @@ async def test_every_figure_is_measured_and_nothing_stays_behind(api: ApiServer,
     assert not [record for record in api.log.since() if record.status >= 400]
 
 
-async def test_a_plugin_that_is_not_there_is_named(api: ApiServer, tmp_path: Path, capsys):
+async def test_a_plugin_that_is_not_there_is_named(api: ApiServer, short_path: Path, capsys):
     status = await in_thread(
         client.main,
         [
-            *("--socket", str(tmp_path / "absent.sock"), "--driver", "d.example.com", "--pool", "n"),
-            *("--devices", "gpu-0", "--api", api.url, "--state-dir", str(tmp_path), "--runs", "1"),
+            *("--socket", str(short_path / "absent.sock"), "--driver", "d.example.com", "--pool", "n"),
+            *("--devices", "gpu-0", "--api", api.url, "--state-dir", str(short_path), "--runs", "1"),
         ],
     )
 

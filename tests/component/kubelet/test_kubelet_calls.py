@@ -229,3 +229,14 @@ async def _call_registration_on(kubelet: FakeKubelet, endpoint: str) -> None:
     from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest
 
     await RegistrationStub(kubelet.channels[endpoint]).GetInfo(InfoRequest(), timeout=5)
+
+
+async def test_ended_calls_of_a_long_connection_are_not_remembered_for_ever(node: Node, service, kubelet: FakeKubelet):
+    server = await node.start(service)
+    info = await kubelet.register(server.paths.registration)
+
+    for _ in range(1100):
+        await kubelet.prepare(info.endpoint)
+
+    (connection,) = server._dra._connections
+    assert len(connection._inner.connection._connection._closed_streams) <= 1024
