@@ -53,7 +53,7 @@ bench: $(VENV)/.installed $(RUNTIME)/.installed ## figures beside their floors, 
 	@$(BIN)/python -m tests.bench.run
 
 conformance: $(VENV)/.installed ## the kubelet's own plugin manager against our sockets
-	@cd tests/go-conformance && go test ./...
+	@cd tests/go-conformance && go test -count=1 ./...
 
 proto: $(VENV)/.installed ## regenerate the gRPC code from the .proto files
 	@$(BIN)/python src/dra_gpu/kubelet/_proto/generate.py

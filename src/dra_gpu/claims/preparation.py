@@ -8,7 +8,7 @@ happens to its claim. Records of an earlier boot have no hardware effects left a
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -221,10 +221,27 @@ class Preparation:
         async with self._gpu_locks.hold(keys, str(ref), until):
             leftovers = await execution.undo(steps, self._machine, until)
         if leftovers:
+            await self._narrow(record, leftovers)
             reasons = "; ".join(leftover.reason for leftover in leftovers)
             raise RefusedError(f"claim {ref}: cannot be taken back yet: {reasons}", retryable=True)
         await self._journal.forget(ref.uid)
         self._wake()
+
+    async def _narrow(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
+        """Let go of everything but what could not be undone: a GPU that resists keeps no other one from use."""
+        left = tuple(leftover.step for leftover in leftovers)
+        held = frozenset(gpu for step in left for gpu in step.gpus)
+        narrowed = replace(
+            record,
+            state=State.UNPREPARING,
+            steps=tuple(step for step in record.steps if step in left),
+            holds=tuple(hold for hold in record.holds if hold.gpu in held),
+        )
+        if narrowed.steps == record.steps or record.fault:
+            return
+        with suppress(JournalError):  # it stays as it is, and holds more than it must
+            await self._journal.begin(narrowed)
+            self._wake()
 
     async def _prepare_anew(self, ref: ClaimRef, until: float) -> Prepared:
         allocation = await self._allocation(ref, until)
@@ -289,10 +306,11 @@ class Preparation:
         return ()
 
     async def _give_up(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
-        """Delete the record of a failed preparation; where that cannot be done, the next call erases it."""
+        """Delete the record of a failed preparation; what could not be undone stays in it for the next call."""
         if leftovers:
             reasons = [leftover.reason for leftover in leftovers]
             _log.warning("steps of a failed preparation remain", claim=str(record.ref), reasons=reasons)
+            await self._narrow(record, leftovers)
             return
         with suppress(JournalError):
             await self._journal.forget(record.ref.uid)

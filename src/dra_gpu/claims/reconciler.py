@@ -70,10 +70,17 @@ class Reconciler:
         self._reader = reader
         self._inventory = inventory
 
-    async def run(self, period: float) -> None:
-        """Reconcile once a period (seconds, a tenth of jitter), for ever. The first pass comes after one period."""
+    async def run(self, period: float, in_charge: Callable[[], bool] = lambda: True) -> None:
+        """Reconcile once a period, for ever. The first pass comes after one period.
+
+        Args:
+            period: seconds, a tenth of jitter.
+            in_charge: tells whether this is the instance that reconciles; a pass is left out while it is not.
+        """
         while True:
             await asyncio.sleep(period * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 - spreads load
+            if not in_charge():
+                continue
             try:
                 await self.reconcile()
             except Exception as error:  # noqa: BLE001 - a pass that fails is repeated; claims are served meanwhile
@@ -92,8 +99,7 @@ class Reconciler:
         Raises:
             JournalError: the records cannot be read.
         """
-        report = Report()
-        await self._adopt(report)
+        report = await self.adopt()
         records = await self._journal.records()
         facts = self._facts()
         room = asyncio.Semaphore(_AT_ONCE)
@@ -154,15 +160,22 @@ class Reconciler:
                 keep = bool(record.fault)  # a record that only another release understands: its container may restart
                 await self._preparation.quarantine(ref, until, seq=seq, reason=decision.reason, keep_spec=keep)
 
-    async def _adopt(self, report: Report) -> None:
+    async def adopt(self) -> Report:
+        """Make records of claims that have a CDI file but none; nothing as long as the GPUs are not known.
+
+        Raises:
+            JournalError: the records cannot be read.
+        """
+        report = Report()
         inventory = self._seen()
         if inventory is None:
-            return
+            return report
         for uid in await self._unrecorded():
             try:
                 await self._adopt_one(uid, inventory, report)
             except Exception as error:  # noqa: BLE001 - one file never stops the others
                 self._failed(ClaimRef("", "", uid), error, report)
+        return report
 
     async def _adopt_one(self, uid: str, inventory: Inventory, report: Report) -> None:
         try:

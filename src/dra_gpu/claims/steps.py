@@ -76,6 +76,11 @@ class SetTimeSlice(_Step, frozen=True, tag="setTimeSlice"):
     interval: TimeSliceInterval
     former: TimeSliceInterval | None = None
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs whose state it changes."""
+        return (self.gpu,)
+
     async def observed(self, machine: Machine) -> "SetTimeSlice":
         """Return the step with the setting it is going to replace."""
         return msgspec.structs.replace(self, former=await machine.time_slice(self.gpu))
@@ -113,6 +118,11 @@ class WriteCdiSpec(_Step, frozen=True, tag="writeCdiSpec"):
     claim_uid: str
     claim: str
     devices: tuple[CdiDevice, ...]
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs whose state it changes: none, it writes a file."""
+        return ()
 
     async def observed(self, machine: Machine) -> "WriteCdiSpec":  # noqa: ARG002 - one shape for all steps
         """Return the step itself: it replaces nothing."""

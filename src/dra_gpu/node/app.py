@@ -35,7 +35,7 @@ from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.inventory import slices
 from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.listening import SocketBusyError
-from dra_gpu.kubelet.server import KubeletServer
+from dra_gpu.kubelet.server import UNDO_SECONDS, KubeletServer
 from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
 from dra_gpu.node import logs, settings
 from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
@@ -153,11 +153,13 @@ class NodePlugin:
             inventory=watch.known_inventory,
         )
         engine = Engine(preparation)
+        stack.push_async_callback(_drain, engine)
+        ready = asyncio.Event()
         paths = self._socket_paths(vendor.driver_name)
         server = KubeletServer(
             vendor.driver_name,
             paths,
-            EngineService(engine, watch.looked),
+            EngineService(engine, ready),
             self._instance,
             report=publishing.set_registration,
         )
@@ -174,8 +176,13 @@ class NodePlugin:
 
         async def reconcile() -> None:
             await watch.looked.wait()
+            if journal.recovered is not None:
+                # A journal that was lost must not give away what containers hold: first find out what that is.
+                await watch.found.wait()
+                await reconciler.adopt()
+            ready.set()
             await reconciler.recover()
-            await reconciler.run(chosen.reconcile_period)
+            await reconciler.run(chosen.reconcile_period, lambda: lock.held)
 
         background = {
             "inventory": watch.run(),
@@ -213,6 +220,13 @@ class NodePlugin:
             return socket_paths(chosen.registrar_dir, chosen.plugins_dir, driver, chosen.pod_uid or None)
         except SocketPathError as error:
             raise StartError(str(error)) from error
+
+
+async def _drain(engine: Engine) -> None:
+    """Wait for claims whose calls were answered before their work ended; the journal is still open."""
+    left = await engine.drain(asyncio.get_running_loop().time() + UNDO_SECONDS)
+    if left:
+        _log.warning("claims are still in work; the next start puts them in order", claims=left)
 
 
 async def _listen(server: KubeletServer) -> None:

@@ -53,6 +53,7 @@ class InventoryWatch:
         expected_gpus: fewer are not told as final; None takes what is found.
         period: seconds between two looks once the GPUs have settled.
         looked: set after the first look, whether it succeeded or not.
+        found: set after the first look that succeeded.
     """
 
     vendor: Vendor
@@ -64,6 +65,7 @@ class InventoryWatch:
     expected_gpus: int | None = None
     period: float = 60.0
     looked: asyncio.Event = field(default_factory=asyncio.Event)
+    found: asyncio.Event = field(default_factory=asyncio.Event)
     _layout: Layout = field(default_factory=lambda: Layout(Inventory(), ()))
     _scan: Scan | None = None
     _problem: str = ""
@@ -99,12 +101,18 @@ class InventoryWatch:
             names = await self._name(scan)
         except (VendorError, JournalError) as error:
             self._failed(str(error))
-            return False
-        finally:
             self.looked.set()
+            return False
         self._problem = ""
         if scan == self._scan:
             return True
+        unchanged = self._take(scan, names)
+        self.found.set()
+        self.looked.set()
+        return unchanged
+
+    def _take(self, scan: Scan, names: dict[str, str]) -> bool:
+        """Make a look that differs from the one before the truth; returns False, since something has changed."""
         self._tell_sick(scan)
         self._scan = scan
         layout = views.build(scan, names, self.wanted_views)
