@@ -288,6 +288,7 @@ def test_after_a_power_cut_and_a_new_boot_the_pod_of_before_runs_again_with_its_
         spec.unlink()
     driver.gpus.inject("--reboot")
     driver.launch()
+    driver.wait_listening()
     driver.cluster.start_kubelet()
 
     wait_until("a new container", lambda: namespace.container_ids("survivor")["main"][0] != before[0], 40.0)

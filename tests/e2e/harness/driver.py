@@ -11,11 +11,14 @@ from lab.simulated import SimulatedGpus
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.slices import devices_of
 
+_LISTENING = "listening for the kubelet"
+_REGISTERED = "registered with the kubelet"
 
-def _registrations(instance: DriverInstance) -> int:
-    """How often the instance has logged that the kubelet took it: slices alone do not tell, they outlive a restart."""
+
+def _logged(instance: DriverInstance, event: str) -> int:
+    """How often the instance has logged `event`: slices alone do not tell how far it is, they outlive a restart."""
     log = instance.process.log
-    return log.read_text().count("registered with the kubelet") if log.exists() else 0
+    return log.read_text().count(event) if log.exists() else 0
 
 
 @dataclass
@@ -27,7 +30,7 @@ class DriverOnNode:
     gpu_count: int
     current: DriverInstance | None = None
     others: list[DriverInstance] = field(default_factory=list)
-    _registrations_before: int = 0
+    _logged_before: dict[str, int] = field(default_factory=dict)
 
     def ensure_serving(self) -> None:
         """Bring the node into the state that tests begin with: one instance, no faults, all GPUs published."""
@@ -70,12 +73,20 @@ class DriverOnNode:
 
     def wait_registered(self, seconds: float = 20.0) -> None:
         """Wait until the kubelet has registered `current` since it was last started; a failure shows its log."""
+        self._wait_logged(_REGISTERED, seconds)
+
+    def wait_listening(self, seconds: float = 20.0) -> None:
+        """Wait until `current` has its sockets, which a kubelet that starts later finds at once."""
+        self._wait_logged(_LISTENING, seconds)
+
+    def _wait_logged(self, event: str, seconds: float) -> None:
         instance = self.current
         assert instance is not None
+        before = self._logged_before[event]
         try:
             wait_until(
-                "the plugin registered with the kubelet",
-                lambda: _registrations(instance) > self._registrations_before or not instance.running(),
+                f"the plugin {event}",
+                lambda: _logged(instance, event) > before or not instance.running(),
                 seconds,
                 every=0.05,
             )
@@ -84,7 +95,7 @@ class DriverOnNode:
         assert instance.running(), f"the plugin ended; its log ends with:\n{instance.process.tail()}"
 
     def _launch(self, instance: DriverInstance) -> None:
-        self._registrations_before = _registrations(instance)
+        self._logged_before = {event: _logged(instance, event) for event in (_LISTENING, _REGISTERED)}
         instance.start()
 
     def stop_all(self) -> None:
