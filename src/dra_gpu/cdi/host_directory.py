@@ -51,6 +51,8 @@ class HostDirectory:
             FileNotFoundError: a part does not exist.
             OSError: a part is not a directory, or more than 40 links were met (ELOOP).
         """
+        # Plain texts, not Path objects: this runs dozens of times for each specification and is four times as fast.
+        base = str(self.process).rstrip("/")
         pending = list(reversed(path.parts))
         walked: list[str] = []
         links = 0
@@ -61,7 +63,7 @@ class HostDirectory:
             elif part == "..":
                 del walked[-1:]
             else:
-                target = _link_target(self.process.joinpath(*walked, part))
+                target = _link_target("/".join((base, *walked, part)))
                 if target is None:
                     walked.append(part)
                     continue
@@ -80,10 +82,10 @@ class HostDirectory:
         return self.process.joinpath(path.relative_to("/") if path.is_absolute() else path)
 
 
-def _link_target(path: Path) -> str | None:
+def _link_target(path: str) -> str | None:
     """Return where a link points, None for anything else that exists."""
     try:
-        return str(path.readlink())
+        return os.readlink(path)  # noqa: PTH115 - see `resolve`
     except OSError as error:
         if error.errno == errno.EINVAL:
             return None

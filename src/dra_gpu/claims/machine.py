@@ -5,7 +5,7 @@ into the driver installation stops the event loop.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -40,6 +40,7 @@ class NodeMachine:
         self._specs = specs
         self._inventory = inventory
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="cdi")
+        self._verified: dict[str, tuple[Hashable, int]] = {}
 
     def close(self) -> None:
         """Wait for running file work and end the threads."""
@@ -72,7 +73,7 @@ class NodeMachine:
             VendorError: a GPU is gone, or the driver installation is incomplete.
             SpecStoreError: the file cannot be written.
         """
-        await self._in_thread(lambda: self._specs.write(step.claim_uid, self._spec(step)))
+        await self._in_thread(lambda: self._write(step))
 
     async def spec_intact(self, step: WriteCdiSpec) -> bool:
         """Tell whether the claim's CDI file has the content it would be written with now.
@@ -88,18 +89,40 @@ class NodeMachine:
         Raises:
             SpecStoreError: it stays.
         """
+        self._verified.pop(claim_uid, None)
         await self._in_thread(lambda: self._specs.remove(claim_uid))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
+    def _write(self, step: WriteCdiSpec) -> None:
+        installation = self._vendor.installation()
+        spec = self._spec(step)
+        self._specs.write(step.claim_uid, spec)
+        self._remember(step.claim_uid, installation, _lowest(spec))
+
     def _is_intact(self, step: WriteCdiSpec) -> bool:
+        """Compare the file with what would be written now.
+
+        Making that anew takes a walk through the driver installation; as long as the installation is the same one, a
+        file that is what was written or found right before is right still.
+        """
+        installation = self._vendor.installation()
         try:
             found = self._specs.read(step.claim_uid)
         except SpecStoreError:
             return False  # whatever stands there is replaced; if it cannot be, the write says why
-        wanted = self._spec(step)
-        return found == msgspec.structs.replace(wanted, cdi_version=minimum_version(wanted))
+        if found is None:
+            return False
+        if installation is not None and self._verified.get(step.claim_uid) == (installation, hash(found)):
+            return True
+        intact = found == _lowest(self._spec(step))
+        if intact:
+            self._remember(step.claim_uid, installation, found)
+        return intact
+
+    def _remember(self, claim_uid: str, installation: Hashable, spec: Spec) -> None:
+        self._verified[claim_uid] = (installation, hash(spec))
 
     def _spec(self, step: WriteCdiSpec) -> Spec:
         common = self._vendor.common_edits().merged(ContainerEdits(env=(f"{CLAIM_VARIABLE}={step.claim}",)))
@@ -120,6 +143,11 @@ class NodeMachine:
         if found is not None and found.gpu.uuid == device.gpu:
             return found
         return PublishedDevice(device.device, device.view, self._gpu(device.gpu), WireDevice(name=device.device))
+
+
+def _lowest(spec: Spec) -> Spec:
+    """Return the specification with the version under which the store writes it."""
+    return msgspec.structs.replace(spec, cdi_version=minimum_version(spec))
 
 
 def _gone(gpu: str) -> VendorError:

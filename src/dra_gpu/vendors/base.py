@@ -5,7 +5,7 @@ does not answer costs its own claim, nothing else.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
@@ -69,6 +69,9 @@ class Vendor(Protocol):
         Raises:
             VendorError: the tool failed.
         """
+
+    def installation(self) -> Hashable:
+        """Return a mark of the driver installation: equal as long as it is the same one. Costs a few system calls."""
 
     def common_edits(self) -> ContainerEdits:
         """What every container with a device of this vendor gets: control nodes, libraries, programs, hooks.

@@ -109,6 +109,9 @@ class FakeVendor:
     async def time_slice(self, gpu: Gpu) -> TimeSliceInterval | None:
         return self.slices.get(gpu.uuid, TimeSliceInterval.DEFAULT)
 
+    def installation(self) -> str:
+        return self.library
+
     def common_edits(self) -> ContainerEdits:
         if self.edit_fault is not None:
             raise self.edit_fault

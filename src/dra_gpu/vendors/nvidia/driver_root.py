@@ -107,6 +107,18 @@ class DriverRoot:
             f"NVIDIA driver root {self._directory.host} is being changed; wait until the driver's installation ends"
         )
 
+    def mark(self) -> tuple[str, int, int, int] | None:
+        """Return what tells this installation from another: the root's path without links and its NVML library.
+
+        None when there is none; a package manager or an installer that changes the driver replaces that file.
+        """
+        try:
+            library = find_nvml(self._directory.process)
+            found = library.stat()
+        except (OSError, NotReadyError):
+            return None
+        return str(library), found.st_dev, found.st_ino, found.st_mtime_ns
+
     def sockets(self) -> tuple[DriverFile, ...]:
         """Return the sockets of the driver's daemons that exist now."""
         root = self._directory.real()

@@ -1,6 +1,6 @@
 """NVIDIA's GPUs behind the Protocol of vendors: NVML to look, nvidia-smi to set, the driver root for containers."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -49,8 +49,9 @@ class NvidiaVendor:
         root = host.driver_root.process
         self._scanner = Scanner(Nvml(lambda: find_nvml(root)), Watchdog(), host.sysfs_root)
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
+        self._driver_root = DriverRoot(host.driver_root)
         self._edits = NvidiaEdits(
-            DriverRoot(host.driver_root),
+            self._driver_root,
             host.dev_root,
             host=host.host_root,
             hook_program=host.hook_program,
@@ -68,6 +69,10 @@ class NvidiaVendor:
     async def time_slice(self, gpu: Gpu) -> TimeSliceInterval | None:
         """See `vendors.base.Vendor.time_slice`."""
         return await self._smi.time_slice(gpu.uuid)
+
+    def installation(self) -> Hashable:
+        """See `vendors.base.Vendor.installation`."""
+        return self._driver_root.mark()
 
     def common_edits(self) -> ContainerEdits:
         """See `vendors.base.Vendor.common_edits`."""
