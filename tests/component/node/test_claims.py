@@ -276,19 +276,6 @@ async def test_two_calls_for_one_claim_at_once_get_the_same_answer(world):
     assert first[claim.uid].devices
 
 
-@pytest.mark.case("C35")
-async def test_the_clock_on_the_wall_decides_nothing(world):
-    claim = world.claim("job", "gpu-0")
-    await world.prepared(claim)
-    for path in world.cluster.paths.state.iterdir():
-        if path.is_file():
-            import os
-
-            os.utime(path, (0, 0))
-
-    await world.prepared(claim)
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
