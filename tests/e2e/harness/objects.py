@@ -9,8 +9,11 @@ Json = dict[str, Any]
 
 #: Written by `REPORT` at the end of its output.
 REPORT_END = "--- end of report"
-#: Prints the GPUs that NVML lists and the device nodes, then stays; goes at once when told to.
-REPORT = f"nvidia-smi -L; echo ---; ls /dev; echo '{REPORT_END}'; trap 'exit 0' TERM; while :; do sleep 0.2; done"
+#: Prints the GPUs that NVML lists and the device nodes, then stays; goes at once when told to. One stream for all: a
+#: container's stdout and stderr reach its log in no order.
+REPORT = (
+    f"exec 2>&1; nvidia-smi -L; echo ---; ls /dev; echo '{REPORT_END}'; trap 'exit 0' TERM; while :; do sleep 0.2; done"
+)
 
 
 def device_request(
