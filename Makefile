@@ -29,6 +29,7 @@ check: $(VENV)/.installed ## lint, types, and the direction of every import
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --strict lab tests/e2e tests/unit/lab
 	@$(BIN)/lint-imports --no-cache
 	@echo "check: clean"
 
@@ -41,8 +42,10 @@ lab: $(VENV)/.installed ## build the binaries of a real Kubernetes into the cach
 
 cluster: $(VENV)/.installed ## a real Kubernetes with simulated GPUs on this machine; NODES=2 for more than one
 	@$(BIN)/python -m lab up --nodes $(or $(NODES),1)
+	@$(BIN)/python -m lab driver start
 
 cluster-down: $(VENV)/.installed ## stop the cluster and remove what it left
+	@$(BIN)/python -m lab driver stop
 	@$(BIN)/python -m lab down
 
 e2e: $(VENV)/.installed ## the driver on the real Kubernetes, test by test with its budget
