@@ -40,7 +40,7 @@ class NodeMachine:
         self._specs = specs
         self._inventory = inventory
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="cdi")
-        self._verified: dict[str, tuple[Hashable, int]] = {}
+        self._verified: dict[str, tuple[Hashable, Hashable]] = {}
 
     def close(self) -> None:
         """Wait for running file work and end the threads."""
@@ -78,9 +78,15 @@ class NodeMachine:
     async def spec_intact(self, step: WriteCdiSpec) -> bool:
         """Tell whether the claim's CDI file has the content it would be written with now.
 
+        Making that anew takes a walk through the driver installation. As long as neither the installation nor the file
+        has changed since they were seen to agree, they still do; that takes a handful of system calls.
+
         Raises:
             VendorError: as for `write_spec`.
         """
+        known = self._verified.get(step.claim_uid)
+        if known is not None and None not in known and known == self._marks(step.claim_uid):
+            return True
         return await self._in_thread(lambda: self._is_intact(step))
 
     async def remove_spec(self, claim_uid: str) -> None:
@@ -97,32 +103,23 @@ class NodeMachine:
 
     def _write(self, step: WriteCdiSpec) -> None:
         installation = self._vendor.installation()
-        spec = self._spec(step)
-        self._specs.write(step.claim_uid, spec)
-        self._remember(step.claim_uid, installation, _lowest(spec))
+        self._specs.write(step.claim_uid, self._spec(step))
+        self._verified[step.claim_uid] = (installation, self._specs.mark(step.claim_uid))
 
     def _is_intact(self, step: WriteCdiSpec) -> bool:
-        """Compare the file with what would be written now.
-
-        Making that anew takes a walk through the driver installation; as long as the installation is the same one, a
-        file that is what was written or found right before is right still.
-        """
-        installation = self._vendor.installation()
+        marks = self._marks(step.claim_uid)
         try:
             found = self._specs.read(step.claim_uid)
         except SpecStoreError:
             return False  # whatever stands there is replaced; if it cannot be, the write says why
-        if found is None:
-            return False
-        if installation is not None and self._verified.get(step.claim_uid) == (installation, hash(found)):
-            return True
-        intact = found == _lowest(self._spec(step))
+        wanted = self._spec(step)
+        intact = found == msgspec.structs.replace(wanted, cdi_version=minimum_version(wanted))
         if intact:
-            self._remember(step.claim_uid, installation, found)
+            self._verified[step.claim_uid] = marks
         return intact
 
-    def _remember(self, claim_uid: str, installation: Hashable, spec: Spec) -> None:
-        self._verified[claim_uid] = (installation, hash(spec))
+    def _marks(self, claim_uid: str) -> tuple[Hashable, Hashable]:
+        return self._vendor.installation(), self._specs.mark(claim_uid)
 
     def _spec(self, step: WriteCdiSpec) -> Spec:
         common = self._vendor.common_edits().merged(ContainerEdits(env=(f"{CLAIM_VARIABLE}={step.claim}",)))
@@ -143,11 +140,6 @@ class NodeMachine:
         if found is not None and found.gpu.uuid == device.gpu:
             return found
         return PublishedDevice(device.device, device.view, self._gpu(device.gpu), WireDevice(name=device.device))
-
-
-def _lowest(spec: Spec) -> Spec:
-    """Return the specification with the version under which the store writes it."""
-    return msgspec.structs.replace(spec, cdi_version=minimum_version(spec))
 
 
 def _gone(gpu: str) -> VendorError:

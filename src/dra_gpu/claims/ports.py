@@ -1,6 +1,6 @@
 """What the claims engine needs of the outside: claims as the API server has them, and a place for CDI files."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +41,9 @@ class SpecStore(Protocol):
 
     def read(self, claim_uid: str) -> Spec | None:
         """Return the content of the claim's file; None when there is no file."""
+
+    def mark(self, claim_uid: str) -> Hashable:
+        """Return what changes whenever the claim's file does, None when there is no file. One system call."""
 
     def remove(self, claim_uid: str) -> None:
         """Remove the claim's file; a missing one is as good."""

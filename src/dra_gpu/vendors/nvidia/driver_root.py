@@ -18,6 +18,8 @@ _ATTEMPTS = 3
 #: A directory changed less than this ago may change again without its time stamp showing it (ticks of the kernel's
 #: clock, coarse file systems), so its content is not remembered yet.
 _SETTLED_NS = 2_000_000_000
+# For so long a walk through the installation is believed while the marks of its root and its NVML stay as they are.
+_BURST_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,16 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
+    """What was found, when, and the marks by which a change shows."""
+
     marks: tuple[_Mark, ...]
     files: DriverFiles
+    mark: tuple[tuple[int, int, int], ...] | None
+    looked_ns: int
+
+    def is_recent(self, mark: tuple[tuple[int, int, int], ...] | None, now_ns: int) -> bool:
+        """Tell whether the walk through the installation can be left out: pods often start in bursts."""
+        return mark is not None and mark == self.mark and 0 <= now_ns - self.looked_ns < _BURST_NS
 
 
 class DriverRoot:
@@ -85,6 +95,7 @@ class DriverRoot:
         self._graphics = graphics
         self._now_ns = now_ns
         self._memory: _Memory | None = None
+        self._nvml: Path | None = None
 
     def files(self) -> DriverFiles:
         """Return what is installed now.
@@ -92,32 +103,37 @@ class DriverRoot:
         Raises:
             NotReadyError: the installation is incomplete or is being changed; lists every directory that was tried.
         """
+        memory = self._memory  # other threads may be here too
+        if memory is not None and memory.is_recent(self.mark(), self._now_ns()):
+            return memory.files
         for _ in range(_ATTEMPTS):
+            mark = self.mark()
             root = self._directory.real()
             before = _marks(root)
-            memory = self._memory  # another thread may be here too
             if memory is not None and memory.marks == before:
+                self._memory = _Memory(before, memory.files, mark, self._now_ns())
                 return memory.files
             files = _look(root, graphics=self._graphics)
             if _marks(self._directory.real()) == before:
                 if max(mark.changed_ns for mark in before) < self._now_ns() - _SETTLED_NS:
-                    self._memory = _Memory(before, files)
+                    self._memory = _Memory(before, files, mark, self._now_ns())
                 return files
         raise NotReadyError(
             f"NVIDIA driver root {self._directory.host} is being changed; wait until the driver's installation ends"
         )
 
-    def mark(self) -> tuple[str, int, int, int] | None:
-        """Return what tells this installation from another: the root's path without links and its NVML library.
+    def mark(self) -> tuple[tuple[int, int, int], ...] | None:
+        """Return what changes when the installation does; None when there is none. Three system calls.
 
-        None when there is none; a package manager or an installer that changes the driver replaces that file.
+        An installer replaces the root, the directory of NVML, or that library: their identities and times of change.
         """
         try:
-            library = find_nvml(self._directory.process)
-            found = library.stat()
+            nvml = self._nvml or find_nvml(self._directory.process)
+            self._nvml = nvml
+            return tuple(_identity(path) for path in (self._directory.process, nvml.parent, nvml))
         except (OSError, NotReadyError):
+            self._nvml = None  # it may lie elsewhere the next time
             return None
-        return str(library), found.st_dev, found.st_ino, found.st_mtime_ns
 
     def sockets(self) -> tuple[DriverFile, ...]:
         """Return the sockets of the driver's daemons that exist now."""
@@ -254,6 +270,11 @@ def _firmware(root: HostDirectory, version: str) -> Iterator[DriverFile]:
             if image is not None:
                 yield DriverFile(root.on_host(image), PurePosixPath("/lib/firmware/nvidia") / version / path.name)
         return
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _marks(root: HostDirectory) -> tuple[_Mark, ...]:

@@ -6,7 +6,7 @@ where it is the default runtime, from adding GPUs of its own choice.
 Source: NVIDIA Container Toolkit documentation, "Environment variables"; its nvcdi package for the set of edits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import PurePosixPath
 
 from dra_gpu.cdi.extra_edits import ExtraEdits, MissingExtraError
@@ -48,6 +48,16 @@ class NvidiaEdits:
         self._host = host
         self._toolkit = ToolkitSearch(host, hook_program)
         self._extra = extra if extra is not None else ExtraEdits()
+        self._made: tuple[tuple[object, ...], ContainerEdits] | None = None
+
+    def installation(self) -> Hashable:
+        """Return what changes when the driver installation or the device nodes do; None when there is no driver."""
+        driver = self._driver_root.mark()
+        try:
+            nodes_changed = self._dev.process.stat().st_mtime_ns
+        except OSError:
+            return None
+        return None if driver is None else (driver, nodes_changed)
 
     def common_edits(self) -> ContainerEdits:
         """What every container with a GPU gets.
@@ -59,18 +69,17 @@ class NvidiaEdits:
         control += nodes.optional_nodes(self._dev, nodes.OPTIONAL_CONTROL)
         files = self._driver_root.files()
         toolkit = self._toolkit.find()
-        edits = ContainerEdits(
-            env=("NVIDIA_VISIBLE_DEVICES=void",),
-            device_nodes=control,
-            mounts=tuple(_mount(file) for file in (*files.programs, *files.firmware))
-            + tuple(_mount(file, _SOCKET) for file in self._driver_root.sockets()),
-        )
-        libraries_edits = _hooked_libraries(files, toolkit) if toolkit is not None else _plain_libraries(files)
+        sockets = self._driver_root.sockets()
         try:
             extra = self._extra.on_node(self._dev, self._host)
         except MissingExtraError as error:
             raise NotReadyError(str(error)) from error
-        return edits.merged(libraries_edits).merged(extra)
+        found = (control, files, toolkit, sockets, extra)
+        made = self._made  # other threads may be here too
+        if made is None or made[0] != found:
+            made = (found, _combined(control, files, toolkit, sockets).merged(extra))
+            self._made = made
+        return made[1]
 
     def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
         """What the given devices add on top of `common_edits`, for one container that gets them together.
@@ -95,6 +104,18 @@ class NvidiaEdits:
                     )
         required = nodes.required_nodes(self._dev, dict.fromkeys(names))
         return ContainerEdits(device_nodes=required).merged(ContainerEdits(device_nodes=tuple(optional)))
+
+
+def _combined(
+    control: tuple[DeviceNode, ...], files: DriverFiles, toolkit: Toolkit | None, sockets: tuple[DriverFile, ...]
+) -> ContainerEdits:
+    edits = ContainerEdits(
+        env=("NVIDIA_VISIBLE_DEVICES=void",),
+        device_nodes=control,
+        mounts=tuple(_mount(file) for file in (*files.programs, *files.firmware))
+        + tuple(_mount(file, _SOCKET) for file in sockets),
+    )
+    return edits.merged(_hooked_libraries(files, toolkit) if toolkit is not None else _plain_libraries(files))
 
 
 def _gpu_node(gpu: Gpu) -> PurePosixPath:

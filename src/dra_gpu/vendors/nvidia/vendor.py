@@ -49,9 +49,8 @@ class NvidiaVendor:
         root = host.driver_root.process
         self._scanner = Scanner(Nvml(lambda: find_nvml(root)), Watchdog(), host.sysfs_root)
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
-        self._driver_root = DriverRoot(host.driver_root)
         self._edits = NvidiaEdits(
-            self._driver_root,
+            DriverRoot(host.driver_root),
             host.dev_root,
             host=host.host_root,
             hook_program=host.hook_program,
@@ -72,7 +71,7 @@ class NvidiaVendor:
 
     def installation(self) -> Hashable:
         """See `vendors.base.Vendor.installation`."""
-        return self._driver_root.mark()
+        return self._edits.installation()
 
     def common_edits(self) -> ContainerEdits:
         """See `vendors.base.Vendor.common_edits`."""

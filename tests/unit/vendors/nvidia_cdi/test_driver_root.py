@@ -1,6 +1,7 @@
 """The driver installation is found wherever it is, and only when it is complete."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -233,16 +234,38 @@ def test_an_installation_that_changed_a_moment_ago_is_looked_at_again(tmp_path: 
 
 
 @pytest.mark.parametrize("place", [f"{UBUNTU}/libnvidia-new.so.{VERSION}", "usr/bin/nvidia-debugdump"])
-def test_a_file_that_comes_later_is_seen(tmp_path: Path, place: str) -> None:
+def test_a_file_that_comes_later_is_seen_within_a_second(tmp_path: Path, place: str) -> None:
     install(tmp_path)
     settle(tmp_path)
-    root = DriverRoot(on_host(tmp_path, HOST))
+    clock = Clock()
+    root = DriverRoot(on_host(tmp_path, HOST), now_ns=clock)
     before = root.files()
 
     (tmp_path / place).write_text("")
+    clock.ahead_ns = 1_000_000_000
 
     assert place in str(root.files())
     assert place not in str(before)
+
+
+def test_a_library_that_comes_later_is_seen_at_once(tmp_path: Path) -> None:
+    install(tmp_path)
+    settle(tmp_path)
+    root = DriverRoot(on_host(tmp_path, HOST))
+    root.files()
+
+    (tmp_path / UBUNTU / f"libnvidia-new.so.{VERSION}").write_text("")
+
+    assert "libnvidia-new" in str(root.files())
+
+
+class Clock:
+    """The clock of file time stamps, as far ahead as a test likes."""
+
+    ahead_ns = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() + self.ahead_ns
 
 
 def test_sockets_of_the_drivers_daemons_are_found_when_they_exist(tmp_path: Path) -> None:
