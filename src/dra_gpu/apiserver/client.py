@@ -17,11 +17,9 @@ import msgspec
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.connection import Connection, ConnectionConfigError, Credentials
 from dra_gpu.apiserver.http1 import Answer, Call, HttpConnection, HttpPool, TransportError
-from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Listing, Selection, WatchEvent, WatchOptions
+from dra_gpu.apiserver.kubernetes_api import Listing, Selection, WatchEvent, WatchOptions
 from dra_gpu.apiserver.resources import KubernetesObject, Resource
 from dra_gpu.apiserver.watch_lines import LineSplitter, LineTooLongInWatchError
-
-__all__ = ["HttpKubernetesApi", "KubernetesApi", "Listing", "Selection", "WatchEvent", "WatchOptions"]
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -75,7 +73,12 @@ class _Target:
 
 
 class HttpKubernetesApi:
-    """:class:`KubernetesApi` over HTTP/1.1."""
+    """`kubernetes_api.KubernetesApi` over HTTP/1.1.
+
+    Args:
+        connection: the server and who we are there, or credentials that are shared with somebody else.
+        max_requests: requests under way at once; further ones wait for their turn, watches do not count.
+    """
 
     def __init__(self, connection: Connection | Credentials, *, max_requests: int = 8) -> None:
         self._credentials = connection if isinstance(connection, Credentials) else Credentials(connection)
@@ -287,9 +290,7 @@ class HttpKubernetesApi:
                 answer = await self._attempt(call)
                 if answer.status == _UNAUTHORIZED and self._has_newer_token(call):
                     answer = await self._attempt(self._call(target, body, content_type))
-        except TransportError as error:
-            raise errors.UnavailableError(target.verb, str(target.resource), target.shown, detail=str(error)) from error
-        except ConnectionConfigError as error:
+        except (TransportError, ConnectionConfigError) as error:
             raise errors.UnavailableError(target.verb, str(target.resource), target.shown, detail=str(error)) from error
         except TimeoutError as error:
             raise errors.DeadlineError(

@@ -2,7 +2,7 @@
 
 Promises: recording never blocks, never raises and never takes unbounded memory. The same thing said again within
 ten minutes raises the count of one Event instead of making another. What cannot be delivered is dropped and
-counted: Events are a courtesy, logs and metrics are the record.
+counted: Events are a courtesy, the log is the record.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ MAX_NOTE = 1024  # Source: K8s v1.37 pkg/apis/core/validation/events.go
 _MAX_NAME_PART = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
+class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The object that an Event is about; nodes have no namespace, their Events live in `default`."""
 
     api_version: str
@@ -66,14 +65,6 @@ class _Source(msgspec.Struct, omit_defaults=True):
     host: str = ""
 
 
-class _Involved(msgspec.Struct, rename="camel", omit_defaults=True):
-    api_version: str
-    kind: str
-    name: str
-    namespace: str = ""
-    uid: str = ""
-
-
 class _Meta(msgspec.Struct):
     name: str
     namespace: str
@@ -83,7 +74,7 @@ class _Event(msgspec.Struct, rename="camel"):
     """`core/v1` Event, which `kubectl describe` aggregates by `count`."""
 
     metadata: _Meta
-    involved_object: _Involved
+    involved_object: ObjectReference
     type: str
     reason: str
     message: str
@@ -237,10 +228,9 @@ class EventRecorder:
             self._sent.popitem(last=False)
 
     def _body(self, key: _Key, pending: _Pending, name: str, namespace: str) -> _Event:
-        about = key.regarding
         return _Event(
             metadata=_Meta(name, namespace),
-            involved_object=_Involved(about.api_version, about.kind, about.name, about.namespace, about.uid),
+            involved_object=key.regarding,
             type=key.type,
             reason=key.reason,
             message=key.note,

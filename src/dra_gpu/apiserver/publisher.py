@@ -46,9 +46,8 @@ class PublisherLimits:
     Attributes:
         settle: after a foreign deletion, so that the rest of a wipe is seen before anything is written.
         registration: after a wipe, how long the kubelet is given to register the plugin again. A pod that is
-        scheduled
-            before that fails its Prepare and comes back only after a minute, so waiting is worth it; with it, and the
-            writes, slices are back within two seconds.
+            scheduled before that fails its Prepare and comes back only after a minute, so waiting is worth it; with
+            it, and the writes, slices are back within two seconds.
         recent_registration: a registration this short before the wipe belongs to it.
         lock_poll: how often `may_publish` is asked while it says no.
         first_wait, longest_wait: bounds of the exponential wait after failures.
@@ -75,8 +74,7 @@ class SlicePublisher:
         identity: driver, node and pool.
         on_report: called, on the loop, with everything worth telling; must not block.
         may_publish: tells whether this instance is the one that publishes (the newest on the node). Asked before
-        every
-            round; call :meth:`wake` when the answer changes, else it is asked once a second.
+            every round; call :meth:`wake` when the answer changes, else it is asked once a second.
     """
 
     def __init__(
@@ -127,20 +125,6 @@ class SlicePublisher:
         self._generation = 1
         self.settled = asyncio.Event()
         """Set while the server is known to hold exactly what is wanted."""
-
-    @property
-    def foreign_slices(self) -> tuple[str, ...]:
-        """Names of slices of our driver on our node that are not ours. While there are any, nothing is published."""
-        return self._foreign
-
-    @property
-    def generation(self) -> int:
-        """The pool generation that was published last."""
-        return self._generation
-
-    def age(self) -> float:
-        """Return the seconds since the API server last said anything about our slices."""
-        return self._reflector.age()
 
     def publish(self, contents: Sequence[SliceContent]) -> None:
         """Want these slices from now on; returns at once. An empty sequence is published as one empty slice."""

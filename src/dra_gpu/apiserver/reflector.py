@@ -39,8 +39,7 @@ class ReflectorLimits:
     Attributes:
         idle: a watch that is silent for longer is dead: the server sends bookmarks about once a minute.
         watch_shortest, watch_longest: how long the server is asked to keep a watch, drawn anew each time, so that
-        nodes
-            that connected together do not reconnect together.
+            nodes that connected together do not reconnect together.
         between_lists: at least so long between two lists, whatever the server does.
         first_wait, longest_wait: bounds of the exponential wait after failures.
         line: longest event in bytes.
@@ -101,10 +100,6 @@ class Reflector(Generic[T]):
     def objects(self) -> Mapping[Key, T]:
         """The present copy, by (namespace, name). A live view: copy it before you wait for anything."""
         return MappingProxyType(self._store)
-
-    def age(self) -> float:
-        """Return the seconds since the server last said anything: an event, a bookmark, or a list."""
-        return self._clock.now() - self._heard_at
 
     async def run(self) -> None:
         """Follow the server until cancelled."""

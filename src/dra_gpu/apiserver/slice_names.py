@@ -5,10 +5,8 @@ dynamic-resource-allocation/structured/internal, sortSlicesByName), so the name 
 """
 
 import hashlib
-import re
 
 MAX_NAME = 253  # DNS subdomain
-_INDEX = re.compile(r"([0-9a-f]{5})-")
 _HASH_LENGTH = 16
 
 
@@ -23,9 +21,3 @@ def slice_name(index: int, driver: str, node: str, pool: str) -> str:
         return whole
     digest = hashlib.sha256(f"{driver}/{node}/{pool}".encode()).hexdigest()[:_HASH_LENGTH]
     return f"{whole[: MAX_NAME - _HASH_LENGTH - 1].rstrip('.-')}-{digest}"
-
-
-def slice_index(name: str) -> int | None:
-    """Return the index in a name made by :func:`slice_name`; None if it is not one."""
-    found = _INDEX.match(name)
-    return int(found[1], 16) if found else None

@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 
 from dra_gpu.api import resource_v1
-from dra_gpu.apiserver.client import HttpKubernetesApi, Selection
+from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import from_kubeconfig
+from dra_gpu.apiserver.kubernetes_api import Selection
 from dra_gpu.apiserver.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_gpu.cli.tables import table
 from dra_gpu.inventory import attributes

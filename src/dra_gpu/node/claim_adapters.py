@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from dra_gpu.api.resource_v1 import ResourceClaim
 from dra_gpu.apiserver import errors
-from dra_gpu.apiserver.client import KubernetesApi
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.resources import RESOURCE_CLAIMS
 from dra_gpu.claims import outcome
 from dra_gpu.claims.engine import Engine

@@ -14,7 +14,7 @@ import structlog
 
 from dra_gpu.api import quantity
 from dra_gpu.apiserver import errors
-from dra_gpu.apiserver.client import KubernetesApi
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.resources import NODES, Node
 from dra_gpu.kubelet.foreign import ForeignRegistration, RegistrySearch
 

@@ -14,7 +14,7 @@ from dra_gpu.api.resource_v1 import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
-from dra_gpu.apiserver.client import KubernetesApi
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.publish_reports import PublishReport
 from dra_gpu.apiserver.publisher import PublisherLimits, SlicePublisher
 from dra_gpu.apiserver.reflector import ReflectorLimits

@@ -9,8 +9,9 @@ import pytest
 import trustme
 
 from dra_gpu.apiserver import errors
-from dra_gpu.apiserver.client import HttpKubernetesApi, Selection, WatchEvent, WatchOptions
+from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import Connection, Credentials, from_kubeconfig
+from dra_gpu.apiserver.kubernetes_api import Selection, WatchEvent, WatchOptions
 from dra_gpu.apiserver.resources import NODES, RESOURCE_CLAIMS, Node
 from dra_gpu_sim.apiserver import ApiServer, ServerOptions
 

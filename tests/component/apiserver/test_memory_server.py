@@ -162,7 +162,7 @@ async def test_a_whole_collection_can_be_deleted_by_field_as_the_kubelet_does(se
 
 
 async def test_an_unknown_field_selector_is_a_bad_request(server: ApiServer, api: HttpKubernetesApi) -> None:
-    from dra_gpu.apiserver.client import Selection
+    from dra_gpu.apiserver.kubernetes_api import Selection
 
     with pytest.raises(errors.BadRequestError, match="field label not supported"):
         await api.list(RESOURCE_SLICES, Selection(field_selector="spec.colour=red"))

@@ -146,9 +146,9 @@ async def test_while_slices_of_another_driver_exist_nothing_is_published(
     server: ApiServer, api: HttpKubernetesApi, reports: Reports
 ) -> None:
     server.put("resourceslices", foreign_slice())
-    async with publishing(api, pool(gpu(0)), reports) as publisher:
+    async with publishing(api, pool(gpu(0)), reports):
         report = await reports.wait(ForeignSlices)
-        assert report.names == publisher.foreign_slices == ("00000-gpu.nvidia.com-node-1-x7kf2",)
+        assert report.names == ("00000-gpu.nvidia.com-node-1-x7kf2",)
         assert server.log.writes_since() == []
 
 

@@ -317,14 +317,3 @@ async def test_one_object_that_cannot_be_decoded_is_reported_and_the_others_are_
         await follower.until(lambda f: "b" in f.names())
         assert follower.names() == {"a", "b"}
         assert ["bad" in follower.problems[0], "worse" in follower.problems[1]] == [True, True]
-
-
-async def test_the_age_counts_from_the_last_word_of_the_server(server: ApiServer, api: HttpKubernetesApi) -> None:
-    clock = SkippingClock()
-    async with following(server, api, clock=clock) as follower:
-        clock.time += 40.0
-        before = follower.reflector.age()
-        server.put("nodes", node("a"))
-        await follower.until(lambda f: "a" in f.names())
-        assert before >= 40.0
-        assert follower.reflector.age() == 0.0
