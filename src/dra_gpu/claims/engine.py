@@ -18,7 +18,7 @@ from dra_gpu.claims.refusals import refusal_of
 
 T = TypeVar("T")
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

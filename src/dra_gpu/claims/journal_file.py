@@ -8,7 +8,6 @@ ignore: columns with defaults, tables, fields of the payload. A newer MAJOR is r
 """
 
 import errno
-import fcntl
 import os
 import sqlite3
 import time
@@ -25,6 +24,7 @@ from dra_gpu.claims.journal_errors import (
     is_corruption,
     translate,
 )
+from dra_gpu.claims.locks import try_flock
 
 APPLICATION_ID = 0x44524147  # "DRAG"
 FORMAT = (1, 0)
@@ -215,7 +215,7 @@ def _opening(path: Path) -> Iterator[None]:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + _OPEN_LOCK_S
-        while not _try_lock(descriptor):
+        while not try_flock(descriptor):
             if time.monotonic() >= deadline:
                 raise JournalError(
                     f"another instance has kept {lock} for {_OPEN_LOCK_S:.0f} s while opening the journal: look for a "
@@ -225,14 +225,6 @@ def _opening(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _from_os(error: OSError, path: Path) -> JournalError:

@@ -25,13 +25,11 @@ from dra_gpu.claims.retry import retrying
 from dra_gpu.claims.steps import Machine, WriteCdiSpec
 from dra_gpu.inventory.devices import Inventory
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
 _HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
 _AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
-
-_IN_BETWEEN = (State.PREPARING, State.UNPREPARING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Preparation:
                 if record.state is State.PREPARED and not record.adopted:
                     await self._repair(record, until)
                     return Prepared(record.devices)
-                if record.state in _IN_BETWEEN:
+                if record.state.in_between:
                     await self._erase(record, until)
             return await self._prepare_anew(ref, until)
 
@@ -142,7 +140,7 @@ class Preparation:
         A quarantined record whose GPUs are back becomes prepared again.
         """
         async with self._record(ref, until, seq) as record:
-            if record is None or record.fault or record.state in _IN_BETWEEN:
+            if record is None or record.fault or record.state.in_between:
                 return False
             repaired = await self._repair(record, until)
             if record.state is State.QUARANTINED:
@@ -154,7 +152,7 @@ class Preparation:
         if self._claim_locks.is_wanted(ref.uid):
             return False
         async with self._record(ref, until, seq) as record:
-            if record is None or record.state not in _IN_BETWEEN:
+            if record is None or not record.state.in_between:
                 return False
             await self._erase(record, until)
             return True
@@ -336,13 +334,13 @@ class Preparation:
     async def _reclaim(self, blocker: Blocker) -> None:
         """Erase a holder that a crash or a failure left half-way, unless somebody is at work on it."""
         uid = blocker.ref.uid
-        if blocker.state not in _IN_BETWEEN or self._claim_locks.is_wanted(uid):
+        if not blocker.state.in_between or self._claim_locks.is_wanted(uid):
             return
         deadline = asyncio.get_running_loop().time() + _AT_ONCE_S
         with suppress(LockTimeoutError, RefusedError):
             async with self._claim_locks.hold(uid, str(blocker.ref), deadline):
                 record = await self._journal.load(uid)
-                if record is not None and record.state in _IN_BETWEEN and not record.fault:
+                if record is not None and record.state.in_between and not record.fault:
                     await self._erase(record, asyncio.get_running_loop().time() + _HELD_POLL_S)
 
     @contextmanager

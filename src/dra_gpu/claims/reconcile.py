@@ -11,8 +11,6 @@ from dra_gpu.api.resource_v1 import ResourceClaim
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.record import Record, State
 
-_IN_BETWEEN = (State.PREPARING, State.UNPREPARING)
-
 
 class Presence(enum.Enum):
     """What the API server says about a claim."""
@@ -78,7 +76,7 @@ def presence(ref: ClaimRef, claim: ResourceClaim | None) -> Presence:
 
 def needs_claim(record: Record, facts: NodeFacts) -> bool:
     """Tell whether the decision depends on what the API server says."""
-    return bool(record.ref.name) and not (record.state in _IN_BETWEEN and record.boot_id == facts.boot_id)
+    return bool(record.ref.name) and not (record.state.in_between and record.boot_id == facts.boot_id)
 
 
 def decide(record: Record, facts: NodeFacts, claim: Presence) -> Decision:
@@ -89,7 +87,7 @@ def decide(record: Record, facts: NodeFacts, claim: Presence) -> Decision:
         return Decision(Action.UNPREPARE, "its claim does not exist any more")
     if record.fault:
         return _set_aside(record, record.fault)
-    if record.state in _IN_BETWEEN:
+    if record.state.in_between:
         return Decision(Action.ERASE, f"it was left {record.state.value}")
     gone = sorted(facts.gone(record))
     if gone:

@@ -24,7 +24,7 @@ from dra_gpu.claims.record import Record
 from dra_gpu.claims.refusals import refusal_of
 from dra_gpu.inventory.devices import Inventory
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 _AT_ONCE = 4  # records in work: a full node is through in seconds, and the API server hardly notices
 _BUDGET_S = 30.0  # for one record; nobody waits for it, but its locks do

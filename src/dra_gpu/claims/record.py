@@ -22,6 +22,11 @@ class State(enum.Enum):
     UNPREPARING = "unpreparing"
     QUARANTINED = "quarantined"
 
+    @property
+    def in_between(self) -> bool:
+        """Effects may be half made or half undone: somebody is at work on the claim, or was when it died."""
+        return self in (State.PREPARING, State.UNPREPARING)
+
 
 class Access(enum.Enum):
     """What holding a device means for other claims on the same GPU."""

@@ -30,7 +30,7 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
 from dra_gpu.claims.preparation import Identity, Preparation
-from dra_gpu.claims.publisher import PublisherLock
+from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.inventory import slices
 from dra_gpu.kubelet.foreign import RegistrySearch

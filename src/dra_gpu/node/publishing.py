@@ -11,7 +11,7 @@ import structlog
 
 from dra_gpu.apiserver import publish_reports as reports
 from dra_gpu.apiserver.publisher import SlicePublisher
-from dra_gpu.claims.publisher import PublisherLock
+from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.inventory.slices import SliceContent
 from dra_gpu.kubelet.registration import RegistrationReport
 

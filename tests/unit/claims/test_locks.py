@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
-from dra_gpu.claims.publisher import PublisherLock
+from dra_gpu.claims.publisher_lock import PublisherLock
 
 HOLDER = """
 import asyncio, pathlib, sys
@@ -205,7 +205,7 @@ async def test_an_instance_that_registers_again_is_the_newest(tmp_path):
 async def test_the_older_instance_publishes_again_when_the_newer_one_dies(tmp_path):
     program = (
         "import asyncio, pathlib, sys\n"
-        "from dra_gpu.claims.publisher import PublisherLock\n"
+        "from dra_gpu.claims.publisher_lock import PublisherLock\n"
         "async def main():\n"
         "    await PublisherLock(pathlib.Path(sys.argv[1]), 'new').acquire()\n"
         "    print('held', flush=True)\n"
