@@ -1,6 +1,7 @@
 """Fixtures of the end-to-end tests: a real Kubernetes, a namespace per test, the driver with simulated GPUs.
 
-The cluster is started if none runs and taken down at the end, unless DRA_GPU_LAB_KEEP=1. One that ran before stays.
+The cluster is started if none runs and taken down at the end, unless DRA_GPU_LAB_KEEP=1. One that ran before stays,
+without the driver that `make cluster` started in it; where pods hold GPUs nothing is touched and no test runs.
 """
 
 import os
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 import pytest
 from lab import cluster as lab_cluster
 from lab.api import Json, wait_until
+from lab.deployment import stop_drivers
 from lab.layout import Layout
 from lab.progress import Progress
 from lab.settings import Settings
@@ -41,8 +43,21 @@ def cluster() -> Iterator[Cluster]:
         if not was_up and os.environ.get("DRA_GPU_LAB_KEEP") != "1":
             stack.callback(lab_cluster.down, layout, progress)
         running = Cluster(layout, settings)
+        if was_up:
+            take_over(running, progress)
         running.apply_deployment()
         yield running
+
+
+def take_over(cluster: Cluster, progress: Progress) -> None:
+    """End the plugins of a cluster that ran before; leave the tests if somebody uses its GPUs."""
+    if held := cluster.held_claims():
+        pytest.exit(
+            f"the cluster in {cluster.layout.state} is in use: GPUs are held by {', '.join(held)}. "
+            "Delete those pods, or run `make cluster-down`; then start the tests again.",
+            returncode=1,
+        )
+    stop_drivers(cluster.layout, progress)
 
 
 class NamespaceFactory:

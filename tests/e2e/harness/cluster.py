@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab import controlplane, node
-from lab.api import Api
+from lab.api import Api, path_of
 from lab.build import bin_dir
 from lab.deployment import apply_manifests
 from lab.layout import Layout, Node
@@ -48,6 +48,14 @@ class Cluster:
     def apply_deployment(self) -> None:
         """Apply the manifests that users apply: classes, policies, the node plugin's rights."""
         apply_manifests(self.layout)
+
+    def held_claims(self) -> list[str]:
+        """Return the claims with an allocation, in any namespace, as `namespace/name`."""
+        return sorted(
+            f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+            for item in self.api.items(path_of("resource.k8s.io/v1", "resourceclaims"))
+            if item.get("status", {}).get("allocation")
+        )
 
     @contextlib.contextmanager
     def apiserver_away(self) -> Iterator[None]:
