@@ -2,12 +2,15 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from lab import build, cluster, controlplane, deployment
 from lab.errors import LabError
 from lab.layout import Layout
 from lab.progress import Progress
 from lab.settings import Settings
+
+_START = "start one with `make cluster`"
 
 
 def main() -> int:
@@ -59,20 +62,33 @@ def main() -> int:
 
 
 def _driver(layout: Layout, arguments: argparse.Namespace, progress: Progress) -> None:
+    if arguments.action == "stop":
+        deployment.stop_drivers(layout, progress)
+        return
     settings = Settings.load(layout)
     if settings is None:
-        raise LabError(f"no cluster at {layout.state}: start one with `python -m lab up`")
-    if arguments.action == "start":
-        profile, gpus = arguments.profile, arguments.gpus
-        deployment.start_drivers(layout, settings, profile=profile, gpus=gpus, progress=progress)
-    else:
-        deployment.stop_drivers(layout, progress)
+        raise LabError(f"no cluster at {layout.state}: {_START}")
+    profile, gpus = arguments.profile, arguments.gpus
+    deployment.start_drivers(layout, settings, profile=profile, gpus=gpus, progress=progress)
+    print(_next(layout))
+
+
+def _next(layout: Layout) -> str:
+    """Return what to type now, ready to be pasted: kubectl, and kubectl-gpu from this virtual environment."""
+    programs = f"{build.bin_dir()}:{Path(sys.executable).parent}"
+    return f"""
+Try next:
+  export KUBECONFIG={layout.kubeconfig} PATH={programs}:$PATH
+  kubectl gpu list
+  kubectl apply -f examples/whole-gpu.yaml
+  kubectl wait --for=condition=Ready pod/whole-gpu && kubectl logs whole-gpu
+  make cluster-down"""
 
 
 def _status(layout: Layout) -> int:
     settings = Settings.load(layout)
     if settings is None:
-        print(f"no cluster at {layout.state}: start one with `python -m lab up`")
+        print(f"no cluster at {layout.state}: {_START}")
         return 1
     dead = set(cluster.dead_processes(layout, settings))
     for process in [*cluster.processes(layout, settings), *deployment.drivers(layout)]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.progress import Progress
 from lab.recipe import Binary, binaries, fingerprint
+from lab.toolchain import require_go
 
 _HEARTBEAT_SECONDS = 15.0
 _POLL_SECONDS = 0.2
@@ -52,13 +53,16 @@ def build(progress: Progress) -> Path:
     """
     if not missing():
         return bin_dir()
+    # The build must be the same whatever the caller's Go settings are, except for where modules come from.
+    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    require_go(environment)
     bin_dir().mkdir(parents=True, exist_ok=True)
     with _lock(build_dir() / "lock", progress):
         for leftover in bin_dir().rglob(".*.partial"):
             leftover.unlink()
         todo = missing()
         for position, binary in enumerate(todo, start=1):
-            _build_one(binary, f"build {position}/{len(todo)} {binary.name}", progress)
+            _build_one(binary, environment, f"build {position}/{len(todo)} {binary.name}", progress)
     return bin_dir()
 
 
@@ -100,22 +104,15 @@ def _lock(path: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _build_one(binary: Binary, title: str, progress: Progress) -> None:
+def _build_one(binary: Binary, environment: dict[str, str], title: str, progress: Progress) -> None:
     target = bin_dir() / binary.name
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     command = ["nice", "-n", "5", "go", "build", "-v", *binary.flags, "-o", str(partial), binary.package]
-    # The build must be the same whatever the caller's Go settings are, except for where modules come from.
-    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     with progress.step(title), tempfile.TemporaryFile("w+") as output:
-        try:
-            process = subprocess.Popen(
-                command, cwd=binary.module, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        except FileNotFoundError as error:
-            raise LabError(
-                f"cannot build {binary.name}: {error.filename} is not installed; install Go 1.26 or later"
-            ) from error
+        process = subprocess.Popen(
+            command, cwd=binary.module, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
         try:
             _watch(process, binary, output.fileno(), progress)
         finally:

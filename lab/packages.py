@@ -14,7 +14,7 @@ _PROGRAMS = {
     "ip": "iproute2",
     "openssl": "openssl",
     "mount": "mount",
-    "gcc": "gcc",
+    "gcc": "build-essential",
 }
 _SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEADLINE_SECONDS = 300.0
