@@ -11,7 +11,7 @@ RUNTIME := .venv-node
 .PHONY: help demo test check format e2e cluster cluster-down bench lab proto locks conformance clean
 
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | column -t -s $$'\t'
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: requirements/dev.lock pyproject.toml tools/install.sh
 	@tools/install.sh $(PYTHON) $(VENV) requirements/dev.lock
