@@ -45,7 +45,7 @@ def cache_directory() -> Path:
 def _compiler() -> str:
     path = shutil.which("gcc") or shutil.which("cc")
     if path is None:
-        raise BuildError("no C compiler: the simulated GPUs are compiled on first use; install gcc")
+        raise BuildError("no C compiler: the simulated GPUs are compiled on first use; apt-get install build-essential")
     return path
 
 

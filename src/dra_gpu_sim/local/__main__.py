@@ -3,10 +3,12 @@
 import argparse
 import asyncio
 import json
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 
+from dra_gpu_sim.build import BuildError
 from dra_gpu_sim.local import demo
 
 
@@ -18,7 +20,10 @@ def main() -> None:
     demonstration.add_argument("--output", type=Path, default=Path("demo.json"), help="the result as JSON")
     output: Path = parser.parse_args().output
     started = time.monotonic()
-    pods = asyncio.run(demo.run())
+    try:
+        pods = asyncio.run(demo.run())
+    except (BuildError, demo.DemoError) as error:
+        sys.exit(f"demo: {error}")
     seconds = round(time.monotonic() - started, 1)
     output.write_text(json.dumps({"seconds": seconds, "pods": [asdict(pod) for pod in pods]}, indent=2) + "\n")
     print(f"The same as JSON: {output}. Took {seconds} s.\n\n{demo.NEXT}")

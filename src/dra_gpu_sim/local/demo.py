@@ -19,6 +19,11 @@ from dra_gpu_sim.local.kubelet import Claim, Kubelet
 from dra_gpu_sim.node import SimulatedNode
 
 _PODS = ("training", "notebook")
+_LOG_LINES = 15
+
+
+class DemoError(RuntimeError):
+    """The driver did not do what is demonstrated; the message has its own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,12 @@ class PodResult:
 
 
 async def run() -> list[PodResult]:
-    """Run the demonstration, print it, and return what was printed."""
+    """Run the demonstration, print it, and return what was printed.
+
+    Raises:
+        DemoError: the node plugin does not register or refuses a claim.
+        BuildError: the simulated GPUs cannot be compiled.
+    """
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -58,12 +68,18 @@ async def run() -> list[PodResult]:
         say("making a node with eight simulated H100 (an NVML library, device nodes, sysfs)")
         async with LocalCluster(root) as cluster:
             say("starting an API server in memory and the node plugin: dra-gpu node --vendor nvidia")
-            await cluster.start_plugin()
+            process = await cluster.start_plugin()
             kubelet = cluster.new_kubelet()
-            plugin = await kubelet.wait_registered(DRIVER)
+            try:
+                plugin = await kubelet.wait_registered(DRIVER)
+            except TimeoutError as error:
+                log = "\n".join(process.read_log().splitlines()[-_LOG_LINES:])
+                raise DemoError(
+                    f"the node plugin did not register with the kubelet; its log ends with:\n{log}"
+                ) from error
             say(f"registered with the kubelet: {plugin.name} serves {', '.join(plugin.versions)}")
             slices = await cluster.wait_slices(2 * len(cluster.node.gpus))
-            devices = [device["name"] for item in slices for device in item["spec"].get("devices", ())]
+            devices = sorted(device["name"] for item in slices for device in item["spec"].get("devices", ()))
             say(f"published {len(devices)} devices in {len(slices)} ResourceSlices: {devices[0]} … {devices[-1]}")
             results = [await _start_pod(cluster, kubelet, pod, root) for pod in _PODS]
             say("two pods prepared; what each container gets:")
@@ -79,7 +95,7 @@ async def _start_pod(cluster: LocalCluster, kubelet: Kubelet, pod: str, root: Pa
     answers = await kubelet.prepare(claim, driver=DRIVER)
     answer = answers[claim.uid]
     if answer.error:
-        raise RuntimeError(f"pod {pod}: {answer.error}")
+        raise DemoError(f"pod {pod}: {answer.error}")
     ids = tuple(device_id for device in answer.devices for device_id in device.cdi_ids)
     container = containers.with_devices(cluster.paths.cdi, ids)
     return PodResult(
@@ -100,7 +116,7 @@ async def _end_pod(cluster: LocalCluster, kubelet: Kubelet, result: PodResult) -
     claim = Claim(namespace, name, found["metadata"]["uid"])
     errors = await kubelet.unprepare(claim, driver=DRIVER)
     if errors[claim.uid]:
-        raise RuntimeError(f"pod {result.pod}: {errors[claim.uid]}")
+        raise DemoError(f"pod {result.pod}: {errors[claim.uid]}")
     cluster.remove_claim(claim)
 
 
