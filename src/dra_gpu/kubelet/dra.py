@@ -7,7 +7,6 @@ pkg/kubelet/cm/dra/manager.go, prepareResources); the answer leaves before the k
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import structlog
@@ -40,37 +39,13 @@ Response = TypeVar("Response")
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CallReport:
-    """What one call came to, for metrics.
-
-    Attributes:
-        method: `NodePrepareResources` or `NodeUnprepareResources`.
-        seconds: from the request to the answer.
-        claims: how many the request named.
-        failed: how many of them got an error.
-    """
-
-    method: str
-    seconds: float
-    claims: int
-    failed: int
-
-
 class ClaimCalls:
     """The two calls without their wire format."""
 
-    def __init__(
-        self,
-        driver: str,
-        service: ClaimService,
-        running: RunningCalls,
-        observe: Callable[[CallReport], None] | None = None,
-    ) -> None:
+    def __init__(self, driver: str, service: ClaimService, running: RunningCalls) -> None:
         self.running = running
         self._driver = driver
         self._service = service
-        self._observe = observe
 
     async def prepare(
         self, claims: Iterable[ClaimRef], seconds_left: float | None
@@ -89,7 +64,6 @@ class ClaimCalls:
         seconds_left: float | None,
         serve: Callable[[Sequence[ClaimRef], float], Coroutine[object, object, Mapping[str, Outcome | ClaimError]]],
     ) -> dict[str, Outcome | ClaimError]:
-        started = asyncio.get_running_loop().time()
         known = {claim.uid: claim for claim in reversed(claims) if claim.uid}
         if self.running.closed:
             answers: Mapping[str, Outcome | ClaimError] = {}
@@ -99,12 +73,10 @@ class ClaimCalls:
             )
         else:
             answers, excuse = await self._serve(method, list(reversed(known.values())), seconds_left, serve)
-        complete = {
+        return {
             claim.uid: answers[claim.uid] if claim.uid in answers else ClaimError(_missing(method, claim, excuse))
             for claim in claims
         }
-        self._report(method, started, complete)
-        return complete
 
     async def _serve(
         self,
@@ -137,12 +109,6 @@ class ClaimCalls:
             _log.error("call failed", method=method, claims=[str(claim) for claim in claims], exc_info=error)
             return {}, f"{type(error).__name__}: {error}; this is a fault of {self._driver}, see its log"
         return work.result(), f"{self._driver} gave no answer for it; this is a fault of the driver, see its log"
-
-    def _report(self, method: str, started: float, answers: Mapping[str, object]) -> None:
-        if self._observe is None:
-            return
-        failed = sum(isinstance(answer, ClaimError) for answer in answers.values())
-        self._observe(CallReport(method, asyncio.get_running_loop().time() - started, len(answers), failed))
 
 
 class DraV1(DraV1Base):

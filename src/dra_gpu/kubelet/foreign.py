@@ -78,13 +78,6 @@ class RegistrySearch:
         )
 
 
-async def foreign_registration_sockets(
-    registry_dir: Path, driver: str, own: Collection[Path] = ()
-) -> tuple[ForeignRegistration, ...]:
-    """Look once; `RegistrySearch` remembers between looks."""
-    return await RegistrySearch(registry_dir, driver).foreign(own)
-
-
 def _sockets_below(directory: Path) -> list[Path]:
     """Sockets the kubelet would see: it looks into sub-directories and ignores names with a leading dot."""
     found: list[Path] = []

@@ -28,7 +28,7 @@ import structlog
 
 from dra_gpu.kubelet.calls import RunningCalls
 from dra_gpu.kubelet.connections import GrpcSocket
-from dra_gpu.kubelet.dra import CallReport, ClaimCalls, DraV1, DraV1Beta1
+from dra_gpu.kubelet.dra import ClaimCalls, DraV1, DraV1Beta1
 from dra_gpu.kubelet.registration import PluginIdentity, Registration, RegistrationReport, RegistrationState
 from dra_gpu.kubelet.service import ClaimService
 from dra_gpu.kubelet.sockets import SocketPaths
@@ -71,16 +71,13 @@ class KubeletServer:
         paths: SocketPaths,
         service: ClaimService,
         instance: str,
-        *,
-        more_services: Collection["IServable"] = (),
         report: Callable[[RegistrationReport], None] | None = None,
-        observe: Callable[[CallReport], None] | None = None,
     ) -> None:
         self.paths = paths
         self.running = RunningCalls()
         self.registration = RegistrationState(driver, report)
-        calls = ClaimCalls(driver, service, self.running, observe)
-        services: list[IServable] = [DraV1(calls), DraV1Beta1(calls), *more_services]
+        calls = ClaimCalls(driver, service, self.running)
+        services: list[IServable] = [DraV1(calls), DraV1Beta1(calls)]
         identity = PluginIdentity(driver, str(paths.service), advertised(services), instance)
         self._dra = GrpcSocket(paths.service, services, self.registration.connected, self.registration.disconnected)
         self._registry = GrpcSocket(

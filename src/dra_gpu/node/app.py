@@ -34,14 +34,14 @@ from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.inventory import slices
 from dra_gpu.kubelet.foreign import RegistrySearch
-from dra_gpu.kubelet.listening import SocketBusyError
 from dra_gpu.kubelet.server import UNDO_SECONDS, KubeletServer
 from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
 from dra_gpu.node import logs, settings
 from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.node.masters import Masters
-from dra_gpu.node.publishing import Publishing, log_report
+from dra_gpu.node.publish_log import log_report
+from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
 from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
 
@@ -131,7 +131,8 @@ class NodePlugin:
         specs = SpecStore(chosen.cdi_root, f"k8s.{vendor.driver_name}")
         machine = NodeMachine(vendor, specs, watch.inventory)
         stack.callback(machine.close)
-        gpu_locks = GpuLocks(chosen.state_dir / "locks")
+        claim_locks, gpu_locks = ClaimLocks(chosen.state_dir / "locks"), GpuLocks(chosen.state_dir / "locks")
+        stack.callback(claim_locks.close)
         stack.callback(gpu_locks.close)
         identity = Identity(vendor.driver_name, chosen.node_name)
         reader = ApiClaimReader(api)
@@ -141,7 +142,7 @@ class NodePlugin:
             machine=machine,
             reader=reader,
             inventory=watch.inventory,
-            claim_locks=ClaimLocks(chosen.state_dir / "locks"),
+            claim_locks=claim_locks,
             gpu_locks=gpu_locks,
         )
         reconciler = Reconciler(
@@ -232,7 +233,7 @@ async def _drain(engine: Engine) -> None:
 async def _listen(server: KubeletServer) -> None:
     try:
         await server.start()
-    except (SocketBusyError, OSError) as error:
+    except OSError as error:
         raise StartError(
             f"{error}: stop the other instance, or give each instance its pod's UID (--pod-uid); "
             "the kubelet's directories must exist and be writable"

@@ -106,24 +106,23 @@ class InventoryWatch:
         self._problem = ""
         if scan == self._scan:
             return True
-        unchanged = self._take(scan, names)
+        self._take(scan, names)
         self.found.set()
         self.looked.set()
-        return unchanged
+        return False
 
-    def _take(self, scan: Scan, names: dict[str, str]) -> bool:
-        """Make a look that differs from the one before the truth; returns False, since something has changed."""
+    def _take(self, scan: Scan, names: dict[str, str]) -> None:
+        """Make a look that differs from the one before the truth."""
         self._tell_sick(scan)
         self._scan = scan
         layout = views.build(scan, names, self.wanted_views)
         if self._incomplete(scan):
             self._layout = layout
-            return False
+            return
         if layout != self._layout or not self._announced:
             self._layout, self._announced = layout, True
             _log.info("GPUs of this node", working=len(scan.gpus), sick=len(scan.sick), driver=scan.versions.driver)
             self.on_change(layout)
-        return False
 
     async def _name(self, scan: Scan) -> dict[str, str]:
         known = await self.names.names(self.boot_id)

@@ -1,4 +1,4 @@
-"""Settings of the node plugin: flags, each with an environment variable, named as NVIDIA's driver names them.
+"""Settings of the node plugin: flags and environment variables, named as NVIDIA's driver names them where it has them.
 
 Every path of the host can be set, so that the same program runs on a real node, in a container that sees the host under
 other names, and on a simulated node.
@@ -11,9 +11,11 @@ from pathlib import Path, PurePosixPath
 
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.inventory.model import View
+from dra_gpu.kubelet import sockets
 from dra_gpu.node.logs import LEVELS
 
 _VIEWS = (View.GPU, View.MONITOR)
+_DRIVER_OF_VENDOR = {"nvidia": "gpu.nvidia.com"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     found = parser.parse_args(arguments)
     if not found.node_name:
         parser.error("--node-name or NODE_NAME is required: the name of this node's Node object (downward API)")
-    state_dir = found.state_dir or found.kubelet_plugins_dir / f"{_driver_directory(found.vendor)}"
+    state_dir = found.state_dir or found.kubelet_plugins_dir / _DRIVER_OF_VENDOR[found.vendor]
     return Settings(
         vendor=found.vendor,
         node_name=found.node_name,
@@ -109,7 +111,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         text = f"{help_text} [{variable}]" if variable else help_text
         parser.add_argument(flag, default=value or default, help=text, **options)  # type: ignore[arg-type]  # argparse's own keywords
 
-    parser.add_argument("--vendor", required=True, choices=("nvidia",), help="whose GPUs this instance serves")
+    parser.add_argument(
+        "--vendor", required=True, choices=tuple(_DRIVER_OF_VENDOR), help="whose GPUs this instance serves"
+    )
     add("--node-name", "NODE_NAME", "", "name of this node's Node object")
     add("--pod-uid", "POD_UID", "", "UID of this instance's pod: gives it sockets of its own")
     add("--kubeconfig", "KUBECONFIG", None, "how to reach the API server; not needed inside a pod", type=Path)
@@ -128,18 +132,17 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--nvidia-cdi-hook-path", "NVIDIA_CDI_HOOK_PATH", "", "the container toolkit's hook program on the host")
     add("--boot-id-file", None, Path("/proc/sys/kernel/random/boot_id"), "tells one boot from the next", type=Path)
     add("--cdi-root", "CDI_ROOT", Path("/var/run/cdi"), "directory that the container runtime reads", type=Path)
-    kubelet = Path("/var/lib/kubelet")
     add(
         "--kubelet-plugins-dir",
         "KUBELET_PLUGINS_DIRECTORY_PATH",
-        kubelet / "plugins",
+        sockets.DEFAULT_PLUGINS_DIR,
         "plugin sockets",
         type=Path,
     )
     add(
         "--kubelet-registrar-dir",
         "KUBELET_REGISTRAR_DIRECTORY_PATH",
-        kubelet / "plugins_registry",
+        sockets.DEFAULT_REGISTRY_DIR,
         "registration sockets",
         type=Path,
     )
@@ -151,10 +154,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=_seconds)
     add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     return parser
-
-
-def _driver_directory(vendor: str) -> str:
-    return {"nvidia": "gpu.nvidia.com"}[vendor]
 
 
 def _two_names(host: Path, process: Path | None) -> HostDirectory:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from dra_gpu.kubelet.foreign import RegistrySearch, foreign_registration_sockets
+from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.listening import SocketBusyError, listen_at
 from dra_gpu.kubelet.registration import PluginIdentity, Registration, RegistrationState
 from tests.component.kubelet.conftest import DRIVER, Node, ScriptedService
@@ -124,13 +124,13 @@ async def test_another_instance_of_this_driver_is_not_foreign(node: Node):
     mine = await node.start(ScriptedService(), "pod-a")
     await node.start(ScriptedService(), "pod-b")
 
-    assert await foreign_registration_sockets(node.registry, DRIVER, [mine.paths.registration]) == ()
+    assert await RegistrySearch(node.registry, DRIVER).foreign([mine.paths.registration]) == ()
 
 
 async def test_a_driver_of_our_name_that_is_not_ours_is_found_and_named(node: Node, foreign_plugin):
     path = await foreign_plugin(node.registry / f"{DRIVER}-reg.sock", DRIVER)
 
-    (found,) = await foreign_registration_sockets(node.registry, DRIVER)
+    (found,) = await RegistrySearch(node.registry, DRIVER).foreign()
 
     assert found.socket == path
     assert found.endpoint == "/elsewhere/dra.sock"
@@ -142,12 +142,12 @@ async def test_other_drivers_stale_sockets_and_mute_listeners_are_not_foreign(no
     stale_socket(node.registry / "stale-reg.sock")
     mute = listen_at(node.registry / f"{DRIVER}-mute-reg.sock")
 
-    assert await foreign_registration_sockets(node.registry, DRIVER) == ()
+    assert await RegistrySearch(node.registry, DRIVER).foreign() == ()
     mute.sock.close()
 
 
 async def test_a_registry_that_does_not_exist_holds_nobody(node: Node):
-    assert await foreign_registration_sockets(node.registry, DRIVER) == ()
+    assert await RegistrySearch(node.registry, DRIVER).foreign() == ()
 
 
 async def test_each_plugin_is_asked_once_for_as_long_as_its_socket_is_the_same(node: Node, foreign_plugin):

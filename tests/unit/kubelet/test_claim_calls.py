@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dra_gpu.kubelet.calls import RunningCalls
-from dra_gpu.kubelet.dra import CallReport, ClaimCalls
+from dra_gpu.kubelet.dra import ClaimCalls
 from dra_gpu.kubelet.service import ClaimError, ClaimRef, PreparedClaim, PreparedDevice
 
 ONE = ClaimRef("default", "one", "uid-1")
@@ -176,13 +176,3 @@ async def test_work_cancelled_at_the_end_of_a_drain_is_answered_for():
 
     assert "stopped in the middle" in (await call)["uid-1"].message
     assert service.ended == "cancelled"
-
-
-async def test_every_call_is_reported_with_its_failures():
-    reports: list[CallReport] = []
-    calls = calls_to(Service({"uid-1": READY}), observe=reports.append)
-
-    await calls.prepare([ONE, TWO], 45)
-
-    assert [(report.method, report.claims, report.failed) for report in reports] == [("NodePrepareResources", 2, 1)]
-    assert 0 <= reports[0].seconds < 5
