@@ -1,4 +1,4 @@
-"""Attributes and capacities of each view, under the names of NVIDIA's driver where it has them.
+"""Attributes of each view, under the names of NVIDIA's driver where it has them.
 
 An attribute belongs to a view and has one type there. What a GPU does not tell is left out: a filler would be equal on
 several devices and satisfy `matchAttribute`. At most 32 attributes and capacities a device (Kubernetes v1.37).
@@ -6,8 +6,7 @@ several devices and satisfy `matchAttribute`. At most 32 attributes and capaciti
 
 from collections.abc import Mapping
 
-from dra_gpu.api import quantity
-from dra_gpu.api.resource_v1 import DeviceAttribute, DeviceCapacity
+from dra_gpu.api.resource_v1 import DeviceAttribute
 from dra_gpu.inventory import versions
 from dra_gpu.inventory.model import DriverVersions, Gpu, View
 
@@ -29,16 +28,17 @@ def of_whole_gpu(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[st
     return attributes
 
 
+def of_shared(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[str, DeviceAttribute]:
+    """Return the attributes of the `shared` view: those by which a share is chosen, and what its limits are worth."""
+    attributes = _common(gpu, driver, View.SHARED)
+    _put_string(attributes, "nvlinkGroup", nvlink_group)
+    _put_string(attributes, "isolation", gpu.isolation)
+    return attributes
+
+
 def of_monitor(gpu: Gpu, driver: DriverVersions) -> dict[str, DeviceAttribute]:
     """Return the attributes of the `monitor` view: what identifies the GPU, nothing that says how it is used."""
     return _common(gpu, driver, View.MONITOR)
-
-
-def capacity_of_whole_gpu(gpu: Gpu) -> dict[str, DeviceCapacity]:
-    """Return the capacities of the `gpu` view; memory in binary units, exact to the MiB."""
-    if gpu.memory_bytes is None:
-        return {}
-    return {"memory": DeviceCapacity(value=quantity.format_bytes(gpu.memory_bytes))}
 
 
 def _common(gpu: Gpu, driver: DriverVersions, view: View) -> dict[str, DeviceAttribute]:

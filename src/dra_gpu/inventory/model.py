@@ -71,6 +71,7 @@ class Gpu:
         nvlinks: every link the board has, active or not.
         nvlink_bandwidth: bytes per second, one direction, summed over the active links.
         confidential_compute: the GPU works in confidential mode.
+        isolation: what enforces the limits of a share of this GPU, weakest first; None where it cannot be shared.
     """
 
     uuid: str
@@ -93,6 +94,7 @@ class Gpu:
     nvlink_bandwidth: int | None = None
     fabric: Fabric | None = None
     confidential_compute: bool | None = None
+    isolation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_gpu.api import quantity, resource_v1
-from dra_gpu.inventory import attributes, naming, topology
+from dra_gpu.inventory import attributes, capacities, naming, topology
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import DriverVersions, Gpu, Scan, View
 
@@ -39,9 +39,12 @@ def build(scan: Scan, names: Mapping[str, str], views: Sequence[View] = DEFAULT_
     devices: list[PublishedDevice] = []
     if View.GPU in views:
         devices += [_whole(gpu, names, scan.versions, groups) for gpu in reversed(gpus)]
+    if View.SHARED in views:
+        devices += [_shared(gpu, names, scan.versions, groups) for gpu in gpus]
     if View.MONITOR in views:
         devices += [_monitor(gpu, names, scan.versions) for gpu in gpus]
-    counter_sets = tuple(_counter_set(gpu, names) for gpu in gpus) if View.GPU in views else ()
+    draws = View.GPU in views or View.SHARED in views
+    counter_sets = tuple(_counter_set(gpu, names) for gpu in gpus) if draws else ()
     inventory = Inventory({device.name: device for device in devices}, scan.versions, scan.sick)
     return Layout(inventory, counter_sets)
 
@@ -64,12 +67,27 @@ def _whole(gpu: Gpu, names: Mapping[str, str], versions: DriverVersions, groups:
     wire = resource_v1.Device(
         name=name,
         attributes=attributes.of_whole_gpu(gpu, versions, groups[gpu.uuid]),
-        capacity=attributes.capacity_of_whole_gpu(gpu),
+        capacity=capacities.of_whole_gpu(gpu),
         consumes_counters=[
             resource_v1.DeviceCounterConsumption(counter_set=counter_set_name(name), counters=_counters(gpu))
         ],
     )
     return PublishedDevice(name, View.GPU, gpu, wire)
+
+
+def _shared(gpu: Gpu, names: Mapping[str, str], versions: DriverVersions, groups: Mapping[str, str]) -> PublishedDevice:
+    """Fractions of a GPU: every capacity can be asked for in part; the first share takes the counters for all."""
+    gpu_name = names[naming.slot(gpu)]
+    wire = resource_v1.Device(
+        name=f"{gpu_name}-shared",
+        attributes=attributes.of_shared(gpu, versions, groups[gpu.uuid]),
+        capacity=capacities.of_shared(gpu, versions),
+        consumes_counters=[
+            resource_v1.DeviceCounterConsumption(counter_set=counter_set_name(gpu_name), counters=_counters(gpu))
+        ],
+        allow_multiple_allocations=True,
+    )
+    return PublishedDevice(wire.name, View.SHARED, gpu, wire)
 
 
 def _monitor(gpu: Gpu, names: Mapping[str, str], versions: DriverVersions) -> PublishedDevice:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from dra_gpu.inventory.model import Gpu, Scan, SickGpu
 from dra_gpu.vendors.base import VendorError
-from dra_gpu.vendors.nvidia import sysfs
+from dra_gpu.vendors.cgroups import PodCgroups
+from dra_gpu.vendors.nvidia import sharing, sysfs
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.watchdog import Watchdog
 
@@ -20,8 +21,9 @@ _LIBRARY = "NVML"
 class Scanner:
     """Scans, and remembers what it saw, so that a GPU that falls silent can still be named."""
 
-    def __init__(self, nvml: Nvml, watchdog: Watchdog, sysfs_root: Path) -> None:
+    def __init__(self, nvml: Nvml, watchdog: Watchdog, sysfs_root: Path, pod_cgroups: PodCgroups) -> None:
         self._nvml = nvml
+        self._pod_cgroups = pod_cgroups
         self._watchdog = watchdog
         self._sysfs_root = sysfs_root
         self._seen: dict[int, Gpu] = {}
@@ -45,7 +47,11 @@ class Scanner:
             if not self._watchdog.stuck:
                 self._opened = False
                 await self._watchdog.call(_LIBRARY, "nvmlShutdown", self._nvml.close, _READ)
-        gpus = _without_twins([gpu for gpu in found if isinstance(gpu, Gpu)])
+        cgroup_v2 = self._pod_cgroups.available
+        gpus = tuple(
+            replace(gpu, isolation=sharing.isolation(gpu, versions, cgroup_v2=cgroup_v2))
+            for gpu in _without_twins([gpu for gpu in found if isinstance(gpu, Gpu)])
+        )
         self._seen.update({gpu.index: gpu for gpu in gpus})
         return Scan(versions, gpus, tuple(gpu for gpu in found if isinstance(gpu, SickGpu)))
 

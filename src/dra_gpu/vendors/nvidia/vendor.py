@@ -1,8 +1,9 @@
 """NVIDIA's GPUs behind the Protocol of vendors: NVML to look, nvidia-smi to set, the driver root for containers."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.cdi.extra_edits import ExtraEdits
@@ -10,6 +11,8 @@ from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, Scan
+from dra_gpu.vendors.cgroups import PodCgroups
+from dra_gpu.vendors.nvidia import memory_limits
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
 from dra_gpu.vendors.nvidia.nvml import Nvml
@@ -18,6 +21,10 @@ from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.watchdog import Watchdog
 
 DRIVER_NAME = "gpu.nvidia.com"
+# A healthy GPU answers in milliseconds; opening NVML without the persistence daemon takes seconds.
+_CALL_SECONDS = 15.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,7 @@ class NvidiaHost:
         sysfs_root: where sysfs is mounted.
         host_root: the host's root, searched for the container toolkit; None when this process does not see it.
         hook_program: the toolkit's program by its path on the host, where it is in an unusual place.
+        cgroup_root: where the unified cgroup hierarchy is mounted.
     """
 
     driver_root: HostDirectory
@@ -37,6 +45,7 @@ class NvidiaHost:
     sysfs_root: Path
     host_root: HostDirectory | None = None
     hook_program: PurePosixPath | None = None
+    cgroup_root: Path = Path("/sys/fs/cgroup")
 
 
 class NvidiaVendor:
@@ -47,7 +56,10 @@ class NvidiaVendor:
     def __init__(self, host: NvidiaHost, extra: ExtraEdits | None = None) -> None:
         """Remember the places; nothing is loaded or looked at yet."""
         root = host.driver_root.process
-        self._scanner = Scanner(Nvml(lambda: find_nvml(root)), Watchdog(), host.sysfs_root)
+        self._pod_cgroups = PodCgroups(host.cgroup_root)
+        self._nvml = Nvml(lambda: find_nvml(root))
+        self._watchdog = Watchdog()
+        self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups)
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
         self._edits = NvidiaEdits(
             DriverRoot(host.driver_root),
@@ -68,6 +80,28 @@ class NvidiaVendor:
     async def time_slice(self, gpu: Gpu) -> TimeSliceInterval | None:
         """See `vendors.base.Vendor.time_slice`."""
         return await self._smi.time_slice(gpu.uuid)
+
+    def pod_cgroup(self, pod_uid: str) -> str | None:
+        """See `vendors.base.Vendor.pod_cgroup`."""
+        return self._pod_cgroups.of_pod(pod_uid)
+
+    async def set_memory_limit(self, gpu: Gpu, cgroup: str, limit: int | None) -> None:
+        """See `vendors.base.Vendor.set_memory_limit`."""
+        await self._with_nvml(gpu, "setting a memory limit", lambda: memory_limits.set_limit(gpu, cgroup, limit))
+
+    async def memory_limit(self, gpu: Gpu, cgroup: str) -> int | None:
+        """See `vendors.base.Vendor.memory_limit`."""
+        return await self._with_nvml(gpu, "reading a memory limit", lambda: memory_limits.limit(gpu, cgroup))
+
+    async def _with_nvml(self, gpu: Gpu, what: str, call: Callable[[], T]) -> T:
+        def opened() -> T:
+            self._nvml.open()
+            try:
+                return call()
+            finally:
+                self._nvml.close()
+
+        return await self._watchdog.call(f"GPU {gpu.index}", what, opened, _CALL_SECONDS)
 
     def installation(self) -> Hashable:
         """See `vendors.base.Vendor.installation`."""

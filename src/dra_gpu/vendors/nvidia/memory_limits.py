@@ -1,0 +1,64 @@
+"""Limits on the device memory of a cgroup, by NVML (driver 615 and later). Everything here blocks.
+
+The soft limit is always 0: it would guarantee memory, and the kernel's accounting of guarantees leaks when a cgroup
+goes. Source: MPS documentation r615, "MPS v3 Memory Partitioning"; nvidia-ml-py 13.615, `nvmlDeviceSetMemoryLimits_v1`.
+"""
+
+import pynvml
+
+from dra_gpu.inventory.model import Gpu
+from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.vendors.nvidia.nvml import failure
+
+_NO_LIMIT = 2**64 - 1
+_SET, _GET = "nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"
+
+
+def set_limit(gpu: Gpu, cgroup: str, limit: int | None) -> None:
+    """Limit the memory that a cgroup's processes may use on a GPU; NVML must be open.
+
+    Args:
+        gpu: the GPU.
+        cgroup: path of the cgroup.
+        limit: bytes; None takes the limit away.
+
+    Raises:
+        VendorError: UNSUPPORTED on an older driver or a partitioned GPU, else what NVML answered.
+    """
+    request = pynvml.c_nvmlSetMemoryLimits_v1_t()
+    request.nameSpace = cgroup.encode()
+    request.softLimit = 0
+    request.hardLimit = _NO_LIMIT if limit is None else limit
+    try:
+        pynvml.nvmlDeviceSetMemoryLimits_v1(_handle(gpu), request)
+    except pynvml.NVMLError as error:
+        raise failure(f"GPU {gpu.uuid}, cgroup {cgroup}", _SET, error) from error
+
+
+def limit(gpu: Gpu, cgroup: str) -> int | None:
+    """Return the limit in force for a cgroup in bytes, its ancestors' included; None where there is none.
+
+    Raises:
+        VendorError: as for `set_limit`.
+    """
+    request = pynvml.c_nvmlGetMemoryLimits_v1_t()
+    request.nameSpace = cgroup.encode()
+    try:
+        pynvml.nvmlDeviceGetMemoryLimits_v1(_handle(gpu), request)
+    except pynvml.NVMLError as error:
+        raise failure(f"GPU {gpu.uuid}, cgroup {cgroup}", _GET, error) from error
+    return None if request.hardLimit == _NO_LIMIT else int(request.hardLimit)
+
+
+def _handle(gpu: Gpu) -> object:
+    """Return the GPU's handle, found by its place: looking up a UUID fails as soon as any GPU is lost."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+    except pynvml.NVMLError as error:
+        raise failure(f"GPU {gpu.uuid}", "nvmlDeviceGetHandleByIndex_v2", error) from error
+    if uuid != gpu.uuid:
+        raise VendorError(
+            FailureKind.TRANSIENT, f"GPU {gpu.uuid} is no longer at index {gpu.index}: it is looked for again shortly"
+        )
+    return handle
