@@ -4,8 +4,6 @@ Tolerant on purpose: these objects belong to Kubernetes, so unknown fields are i
 somebody else owns is never written back from here. Only fields that the driver uses are modelled.
 """
 
-from typing import Any
-
 import msgspec
 
 API_VERSION = "resource.k8s.io/v1"
@@ -29,12 +27,9 @@ class ObjectMeta(_Wire, frozen=True):
     """The part of metadata that the driver looks at."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
-    deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
@@ -184,27 +179,14 @@ class AllocationResult(_Wire, frozen=True):
     devices: DeviceAllocationResult = DeviceAllocationResult()
 
 
-class ResourceClaimConsumerReference(_Wire, frozen=True):
-    """Who may use a claim: usually a pod."""
-
-    resource: str
-    name: str
-    uid: str
-    api_group: str = ""
-
-
 class ResourceClaimStatus(_Wire, frozen=True):
     """The status of a claim."""
 
     allocation: AllocationResult | None = None
-    reserved_for: list[ResourceClaimConsumerReference] = []
 
 
 class ResourceClaim(_Wire, frozen=True):
-    """A claim. The driver needs its identity and status; `spec` stays undecoded."""
+    """A claim. The driver needs its identity and what the scheduler decided."""
 
-    api_version: str = ""
-    kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: Any = None
     status: ResourceClaimStatus = ResourceClaimStatus()

@@ -138,9 +138,10 @@ async def test_a_deletion_with_another_uid_is_refused(server: ApiServer, api: Ht
 async def test_a_merge_patch_of_the_status_leaves_the_rest(server: ApiServer, api: HttpKubernetesApi) -> None:
     server.put("resourceclaims", {"metadata": {"name": "c"}, "spec": {"devices": {}}}, "default")
     patch = {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}
-    claim = await api.patch(RESOURCE_CLAIMS, patch, "c", "default", subresource="status")
-    assert claim.status.reserved_for[0].name == "p"
-    assert claim.spec == {"devices": {}}
+    await api.patch(RESOURCE_CLAIMS, patch, "c", "default", subresource="status")
+    (claim,) = server.objects("resourceclaims")
+    assert claim["status"]["reservedFor"][0]["name"] == "p"
+    assert claim["spec"] == {"devices": {}}
 
 
 async def test_an_apply_adds_the_entry_of_a_keyed_list_and_keeps_the_others(
