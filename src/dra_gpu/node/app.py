@@ -212,7 +212,14 @@ class NodePlugin:
             extra = load_extra_edits(chosen.extra_edits) if chosen.extra_edits else ExtraEdits()
         except ExtraEditsError as error:
             raise StartError(str(error)) from error
-        host = NvidiaHost(chosen.driver_root, chosen.dev_root, chosen.sysfs_root, chosen.host_root, chosen.hook_program)
+        host = NvidiaHost(
+            chosen.driver_root,
+            chosen.dev_root,
+            chosen.sysfs_root,
+            host_root=chosen.host_root,
+            hook_program=chosen.hook_program,
+            cgroup_root=chosen.cgroup_root,
+        )
         return NvidiaVendor(host, extra)
 
     def _socket_paths(self, driver: str) -> SocketPaths:

@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.inventory.model import View
 from dra_gpu.kubelet import sockets
+from dra_gpu.inventory.views import DEFAULT_VIEWS
 from dra_gpu.node.logs import LEVELS
 
-_VIEWS = (View.GPU, View.MONITOR)
+_VIEWS = (View.GPU, View.SHARED, View.MONITOR)
 _DRIVER_OF_VENDOR = {"nvidia": "gpu.nvidia.com"}
 
 
@@ -38,6 +39,8 @@ class Settings:
         registrar_dir: the kubelet's directory of registration sockets.
         state_dir: this driver's data, shared by its instances.
         extra_edits: file with what every container gets in addition.
+        cgroup_root: where the unified cgroup hierarchy is mounted.
+        mps_socket: socket of the MPS service; where it is absent, GPUs are not shared by MPS.
         views: the views to publish.
         expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
         rescan_period: seconds between two looks at the GPUs.
@@ -60,6 +63,8 @@ class Settings:
     registrar_dir: Path
     state_dir: Path
     extra_edits: Path | None
+    cgroup_root: Path
+    mps_socket: Path
     views: tuple[View, ...]
     expected_gpus: int | None
     rescan_period: float
@@ -93,6 +98,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         registrar_dir=found.kubelet_registrar_dir,
         state_dir=state_dir,
         extra_edits=found.extra_edits,
+        cgroup_root=found.cgroup_root,
+        mps_socket=found.mps_socket,
         views=found.views,
         expected_gpus=found.expected_gpus,
         rescan_period=found.rescan_period,
@@ -148,7 +155,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add("--state-dir", None, None, "this driver's data; a local directory, never NFS", type=Path)
     add("--extra-edits", None, None, "JSON file of what every container gets in addition", type=Path)
-    add("--views", "VIEWS", _VIEWS, "views to publish, separated by commas: gpu, monitor", type=_views)
+    add("--cgroup-root", None, Path("/sys/fs/cgroup"), "where the unified cgroup hierarchy is mounted", type=Path)
+    add("--mps-socket", "MPS_SOCKET", Path("/run/dra-gpu/mps/mps.sock"), "socket of `dra-gpu mps`", type=Path)
+    add("--views", "VIEWS", DEFAULT_VIEWS, "views to publish, separated by commas: gpu, shared, monitor", type=_views)
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=_seconds)
     add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=_seconds)
