@@ -61,6 +61,8 @@ def fill_node(
     state.nvml_version = f"{cuda_version(version) // 1000}.{version}".encode()
     state.cuda_version = cuda_version(version)
     state.log_calls = int(log_calls)
+    state.cgroup_root = b"/sys/fs/cgroup"
+    state.mps_start_ms, state.context_mib, state.mps_server_mib = 300, 256, 60
     state.cc_gpu_caps = int(any(board.fabric for board in profile.boards))
     state.gpu_count = count
     for index in range(count):

@@ -4,6 +4,7 @@
 library and nvidia-smi, device nodes, /proc, sysfs, the driver root. Several nodes may exist side by side.
 """
 
+import ctypes
 import os
 import shutil
 import uuid
@@ -224,9 +225,9 @@ class SimulatedNode:
             slot = next((slot for slot in state.processes if not slot.used), None)
             if slot is None:
                 raise RuntimeError(f"all {len(state.processes)} processes of the simulated node are in use")
+            ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(slot))
             slot.pid, slot.gpu, slot.kind, slot.gi, slot.ci, slot.memory = pid, gpu, kind, gi, ci, memory
-            slot.pid_namespace, slot.start_time = 0, 0
-            slot.name, slot.cgroup, slot.mps_namespace, slot.sm_percent = name.encode(), cgroup.encode(), b"", 0
+            slot.name, slot.cgroup = name.encode(), cgroup.encode()
             slot.used = 1
 
     def end_process(self, pid: int) -> None:

@@ -8,7 +8,7 @@ from ctypes import Array, Structure, c_char, c_int32, c_uint8, c_uint32, c_uint6
 from typing import Any, TypeVar
 
 MAGIC = 0x314D495355504744
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 MAX_GPUS = 64
 MAX_LINKS = 36
@@ -134,11 +134,11 @@ class SimProcess(Structure):
     """A process with memory on a GPU."""
 
     _fields_ = [
-        *_words("used pid gpu kind gi ci sm_percent reserved"),
-        *_longs("pid_namespace start_time memory memory_limit"),
+        *_words("used pid gpu kind gi ci sm_percent sm_count uid held"),
+        *_longs("serial pid_namespace start_time memory memory_limit"),
         ("name", c_char * 64),
-        ("mps_namespace", c_char * 128),
-        ("cgroup", c_char * 256),
+        ("mps_namespace", c_char * 160),
+        ("cgroup", c_char * 512),
     ]
 
 
@@ -161,7 +161,7 @@ class SimState(Structure):
         ("magic", c_uint64),
         *_words("layout_version size gpu_count log_calls device_nodes caps_major cuda_version"),
         *_words("fault_count fault_futex event_futex cc_feature cc_environment cc_devtools cc_multi_gpu"),
-        *_words("cc_cpu_caps cc_gpu_caps cc_ready reserved"),
+        *_words("cc_cpu_caps cc_gpu_caps cc_ready mps_start_ms context_mib mps_server_mib"),
         *_longs("event_sequence serial"),
         ("driver_version", c_char * 80),
         ("nvml_version", c_char * 80),

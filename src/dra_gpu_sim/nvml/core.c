@@ -229,6 +229,16 @@ nvmlReturn_t sim_init(struct ctx *c, const char *call, u32 flags) {
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t sim_program(struct ctx *c, const char *call, int gpu) {
+    begin(c, call);
+    nvmlReturn_t result = sim_attach();
+    if (result != NVML_SUCCESS) return result;
+    c->s = state;
+    c->index = gpu;
+    lock_into(c);
+    return sim_faults(c);
+}
+
 nvmlReturn_t sim_shutdown(struct ctx *c, const char *call) {
     nvmlReturn_t result = sim_enter(c, call);
     if (result != NVML_SUCCESS) return result;

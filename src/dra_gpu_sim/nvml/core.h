@@ -33,6 +33,7 @@ nvmlReturn_t sim_attach(void);           /* map the state; DRIVER_NOT_LOADED wit
 nvmlReturn_t sim_init(struct ctx *c, const char *call, u32 flags);
 nvmlReturn_t sim_shutdown(struct ctx *c, const char *call);
 nvmlReturn_t sim_begin(struct ctx *c, const char *call); /* locked, faults not yet looked at */
+nvmlReturn_t sim_program(struct ctx *c, const char *call, int gpu); /* of a program that needs no handles; locked */
 nvmlReturn_t sim_enter(struct ctx *c, const char *call);
 nvmlReturn_t sim_enter_handle(struct ctx *c, const char *call, const void *handle, u32 kinds);
 nvmlReturn_t sim_leave(struct ctx *c, nvmlReturn_t result);
@@ -62,6 +63,8 @@ nvmlReturn_t sim_faults(struct ctx *c);
 
 /* sessions.c */
 int sim_process_alive(u32 pid, u64 pid_namespace, u64 start_time);
+int sim_slot_alive(struct sim_state *s, int slot); /* of the process table; frees it if its process is gone */
+u32 sim_slot_pid(struct sim_state *s, int slot);
 u64 sim_start_time(u32 pid);
 u64 sim_pid_namespace(void);
 void sim_session_open(struct sim_state *s);
@@ -96,6 +99,15 @@ int sim_cap_usable(struct sim_state *s, int gpu, u32 gi, u32 ci);
 
 /* memory.c */
 u64 sim_memory_used(struct sim_state *s, int gpu, u32 gi, u32 ci);
+u64 sim_cgroup_room(struct sim_state *s, int gpu, const char *cgroup);  /* bytes till a hard limit is reached */
+u64 sim_cgroup_hard(struct sim_state *s, int gpu, const char *cgroup);  /* of this very cgroup; MAX if none */
+
+/* occupancy.c */
+int sim_slot_take(struct sim_state *s);
+void sim_slot_release(struct sim_state *s, int slot);
+int sim_slot_mine(struct sim_state *s, int slot, u64 serial);
+void sim_cgroup_of(const struct sim_state *s, u32 pid, char *to, size_t length); /* pid 0: this process */
+
 
 #define ENTER()                                                                                                        \
     struct ctx c;                                                                                                      \

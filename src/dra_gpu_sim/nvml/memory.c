@@ -14,10 +14,7 @@ u64 sim_memory_used(struct sim_state *s, int gpu, u32 gi, u32 ci) {
         if (!p->used || (int)p->gpu != gpu) continue;
         if (gi != NVML_INSTANCE_NONE && p->gi != gi) continue;
         if (ci != NVML_INSTANCE_NONE && p->ci != ci) continue;
-        if (!sim_process_alive(p->pid, p->pid_namespace, p->start_time)) {
-            memset(p, 0, sizeof *p);
-            continue;
-        }
+        if (!sim_slot_alive(s, i)) continue;
         used += p->memory;
     }
     return used;
@@ -86,13 +83,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t d,
     LEAVE(NVML_SUCCESS);
 }
 
+/* Cgroups are kept by their path below the cgroup root, however they were named. */
+static const char *below_root(const struct sim_state *s, const char *cgroup) {
+    size_t root = strlen(s->cgroup_root);
+    if (!root || strncmp(cgroup, s->cgroup_root, root) || (cgroup[root] != '/' && cgroup[root])) return cgroup;
+    return cgroup[root] ? cgroup + root : "/";
+}
+
 static int cgroup_exists(const struct sim_state *s, const char *cgroup) {
     char path[PATH_MAX];
     struct stat info;
     if (!s->cgroup_root[0]) return 1;
-    size_t root = strlen(s->cgroup_root);
-    int below = strncmp(cgroup, s->cgroup_root, root) == 0; /* given as a full path */
-    snprintf(path, sizeof path, "%s%s%s", below ? "" : s->cgroup_root, below ? "" : "/", cgroup);
+    snprintf(path, sizeof path, "%s/%s", s->cgroup_root, cgroup);
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -103,8 +105,17 @@ static struct sim_limit *limit_of(struct sim_state *s, int gpu, const char *cgro
     return NULL;
 }
 
+/* A slot for a new limit; one whose cgroup was removed took its limit with it. */
+static struct sim_limit *free_limit(struct sim_state *s) {
+    for (int i = 0; i < SIM_MAX_LIMITS; i++)
+        if (!s->limits[i].used) return &s->limits[i];
+    for (int i = 0; i < SIM_MAX_LIMITS; i++)
+        if (!cgroup_exists(s, s->limits[i].cgroup)) return &s->limits[i];
+    return NULL;
+}
+
 static int within(const char *cgroup, const char *ancestor) {
-    size_t length = strlen(ancestor);
+    size_t length = strcmp(ancestor, "/") ? strlen(ancestor) : 0;
     return strncmp(cgroup, ancestor, length) == 0 && (cgroup[length] == '/' || cgroup[length] == 0);
 }
 
@@ -112,11 +123,27 @@ static u64 charged(struct sim_state *s, int gpu, const char *cgroup) {
     u64 used = 0;
     for (int i = 0; i < SIM_MAX_PROCESSES; i++) {
         struct sim_process *p = &s->processes[i];
-        if (p->used && (int)p->gpu == gpu && within(p->cgroup, cgroup) &&
-            sim_process_alive(p->pid, p->pid_namespace, p->start_time))
-            used += p->memory;
+        if (p->used && (int)p->gpu == gpu && within(p->cgroup, cgroup) && sim_slot_alive(s, i)) used += p->memory;
     }
     return used;
+}
+
+/* Every limited ancestor counts, as dmem.max does. */
+u64 sim_cgroup_room(struct sim_state *s, int gpu, const char *cgroup) {
+    u64 room = NVML_MEMORY_LIMIT_MAX;
+    for (int i = 0; i < SIM_MAX_LIMITS; i++) {
+        struct sim_limit *l = &s->limits[i];
+        if (!l->used || (int)l->gpu != gpu || l->hard == NVML_MEMORY_LIMIT_MAX || !within(cgroup, l->cgroup)) continue;
+        if (!cgroup_exists(s, l->cgroup)) continue;
+        u64 used = charged(s, gpu, l->cgroup), left = used < l->hard ? l->hard - used : 0;
+        if (left < room) room = left;
+    }
+    return room;
+}
+
+u64 sim_cgroup_hard(struct sim_state *s, int gpu, const char *cgroup) {
+    struct sim_limit *l = limit_of(s, gpu, cgroup);
+    return l && cgroup_exists(s, cgroup) ? l->hard : NVML_MEMORY_LIMIT_MAX;
 }
 
 /*
@@ -131,16 +158,16 @@ EXPORT nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t d, struct nvml_lim
     u64 total = c.gpu->memory_total;
     REQUIRE_ARGUMENT(limits->soft <= limits->hard && limits->soft <= total);
     REQUIRE_ARGUMENT(limits->hard <= total || limits->hard == NVML_MEMORY_LIMIT_MAX);
-    REQUIRE(cgroup_exists(c.s, limits->path), NVML_ERROR_OPERATING_SYSTEM);
-    struct sim_limit *l = limit_of(c.s, c.index, limits->path);
+    const char *cgroup = below_root(c.s, limits->path);
+    REQUIRE(cgroup_exists(c.s, cgroup), NVML_ERROR_NOT_FOUND);
+    struct sim_limit *l = limit_of(c.s, c.index, cgroup);
     if (limits->soft == 0 && limits->hard == NVML_MEMORY_LIMIT_MAX) {
         if (l) memset(l, 0, sizeof *l);
         LEAVE(NVML_SUCCESS);
     }
-    for (int i = 0; i < SIM_MAX_LIMITS && !l; i++)
-        if (!c.s->limits[i].used) l = &c.s->limits[i];
+    if (!l) l = free_limit(c.s);
     REQUIRE(l, NVML_ERROR_INSUFFICIENT_RESOURCES);
-    snprintf(l->cgroup, sizeof l->cgroup, "%s", limits->path);
+    snprintf(l->cgroup, sizeof l->cgroup, "%s", cgroup);
     l->gpu = (u32)c.index;
     l->soft = limits->soft;
     l->hard = limits->hard;
@@ -153,18 +180,20 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t d, struct nvml_lim
     ENTER_HANDLE(d, H_GPU);
     REQUIRE_ARGUMENT(limits && limits->path);
     REQUIRE(!c.gpu->mig_current, NVML_ERROR_NOT_SUPPORTED);
-    REQUIRE(cgroup_exists(c.s, limits->path), NVML_ERROR_OPERATING_SYSTEM);
+    const char *cgroup = below_root(c.s, limits->path);
+    REQUIRE(cgroup_exists(c.s, cgroup), NVML_ERROR_NOT_FOUND);
     size_t nearest = 0;
     limits->soft = 0;
     limits->hard = NVML_MEMORY_LIMIT_MAX;
     for (int i = 0; i < SIM_MAX_LIMITS; i++) {
         struct sim_limit *l = &c.s->limits[i];
         size_t length = strlen(l->cgroup);
-        if (!l->used || (int)l->gpu != c.index || !within(limits->path, l->cgroup) || length < nearest) continue;
+        if (!l->used || (int)l->gpu != c.index || !within(cgroup, l->cgroup) || length < nearest) continue;
+        if (!cgroup_exists(c.s, l->cgroup)) continue;
         nearest = length;
         limits->soft = l->soft;
         limits->hard = l->hard;
     }
-    limits->used = charged(c.s, c.index, limits->path);
+    limits->used = charged(c.s, c.index, cgroup);
     LEAVE(NVML_SUCCESS);
 }

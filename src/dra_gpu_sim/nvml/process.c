@@ -19,10 +19,9 @@ static int counts_as(const struct sim_process *p, int list) {
 static struct sim_process *next(struct ctx *c, int list, int *at) {
     while (*at < SIM_MAX_PROCESSES) {
         struct sim_process *p = &c->s->processes[(*at)++];
-        if (!p->used || (int)p->gpu != c->index || !counts_as(p, list)) continue;
+        if (!p->used || !p->kind || (int)p->gpu != c->index || !counts_as(p, list)) continue;
         if (c->kind == H_MIG && (p->gi != c->gi->id || p->ci != c->ci->id)) continue;
-        if (sim_process_alive(p->pid, p->pid_namespace, p->start_time)) return p;
-        memset(p, 0, sizeof *p);
+        if (sim_slot_alive(c->s, *at - 1)) return p;
     }
     return NULL;
 }
@@ -39,7 +38,7 @@ static nvmlReturn_t processes(const char *call, int list, nvmlDevice_t d, u32 *c
     for (int at = 0; !hidden && (p = next(&c, list, &at)); found++) {
         if (found >= *count) continue;
         memset(&out[found], 0, sizeof out[found]);
-        out[found].pid = p->pid;
+        out[found].pid = sim_slot_pid(c.s, at - 1);
         out[found].memory = p->memory;
         out[found].gi = p->gi;
         out[found].ci = p->ci;
@@ -68,7 +67,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t d, struct
     REQUIRE_VERSION(l, struct nvml_process_detail_list, 1);
     for (int at = 0; (p = next(&c, (int)l->mode, &at)); found++) {
         if (found >= l->count || !l->entries) continue;
-        l->entries[found].pid = p->pid;
+        l->entries[found].pid = sim_slot_pid(c.s, at - 1);
         l->entries[found].memory = p->memory;
         l->entries[found].gi = p->gi;
         l->entries[found].ci = p->ci;
@@ -97,7 +96,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, struct nvml_
     for (int at = 0; last_seen < now && (p = next(&c, COMPUTE, &at)); found++) {
         if (!out || found >= *count) continue;
         memset(&out[found], 0, sizeof out[found]);
-        out[found].pid = p->pid;
+        out[found].pid = sim_slot_pid(c.s, at - 1);
         out[found].timestamp = now;
         out[found].sm = p->sm_percent ? p->sm_percent : c.gpu->utilization_gpu;
         out[found].memory = c.gpu->utilization_memory;
@@ -119,7 +118,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t d, struct
     for (int at = 0; l->last_seen < now && (p = next(&c, COMPUTE, &at)); found++) {
         if (!l->entries || found >= l->count) continue;
         memset(&l->entries[found], 0, sizeof l->entries[found]);
-        l->entries[found].pid = p->pid;
+        l->entries[found].pid = sim_slot_pid(c.s, at - 1);
         l->entries[found].timestamp = now;
         l->entries[found].sm = p->sm_percent ? p->sm_percent : c.gpu->utilization_gpu;
         l->entries[found].memory = c.gpu->utilization_memory;

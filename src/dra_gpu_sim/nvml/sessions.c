@@ -107,14 +107,10 @@ int sim_processes_on(struct sim_state *s, int gpu, u32 gi, u32 ci, u32 *pids, in
     int count = 0;
     for (int i = 0; i < SIM_MAX_PROCESSES; i++) {
         struct sim_process *p = &s->processes[i];
-        if (!p->used || (int)p->gpu != gpu) continue;
-        if (!sim_process_alive(p->pid, p->pid_namespace, p->start_time)) {
-            memset(p, 0, sizeof *p);
-            continue;
-        }
+        if (!p->used || !p->kind || (int)p->gpu != gpu || !sim_slot_alive(s, i)) continue;
         if (gi != NVML_INSTANCE_NONE && p->gi != gi) continue;
         if (ci != NVML_INSTANCE_NONE && p->ci != ci) continue;
-        if (count < room) pids[count] = p->pid;
+        if (count < room) pids[count] = sim_slot_pid(s, i);
         count++;
     }
     return count;

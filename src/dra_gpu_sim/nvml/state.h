@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define SIM_MAGIC 0x314d495355504744ull /* "DGPUSIM1", little endian */
-#define SIM_LAYOUT_VERSION 1u
+#define SIM_LAYOUT_VERSION 2u
 
 #define SIM_MAX_GPUS 64
 #define SIM_MAX_LINKS 36
@@ -29,7 +29,7 @@
 
 /* How a change of the MIG mode takes effect. */
 enum { SIM_MIG_NONE = 0, SIM_MIG_LIVE = 1, SIM_MIG_AFTER_RESET = 2 };
-/* Kinds of processes. */
+/* Kinds of processes; 0 while a process has a slot and no context yet. */
 enum { SIM_PROCESS_COMPUTE = 1, SIM_PROCESS_GRAPHICS = 2, SIM_PROCESS_MPS_CLIENT = 3, SIM_PROCESS_MPS_SERVER = 4 };
 /* How device nodes of the simulated /dev are made. */
 enum { SIM_NODES_DEVICES = 1, SIM_NODES_FILES = 2 };
@@ -185,14 +185,17 @@ struct sim_process {
     uint32_t gi; /* 0xFFFFFFFF outside MIG */
     uint32_t ci;
     uint32_t sm_percent; /* share an MPS client got; 0 = no MPS limit */
-    uint32_t reserved;
+    uint32_t sm_count;   /* SMs that follow from it; 0 = not known */
+    uint32_t uid;
+    uint32_t held;       /* it lives as long as it holds the lock on its slot's byte; see occupancy.c */
+    uint64_t serial;     /* never given twice: whoever lost the slot can tell */
     uint64_t pid_namespace; /* inode; 0 = that of the node */
     uint64_t start_time;    /* field 22 of /proc/<pid>/stat: a recycled pid is another process */
     uint64_t memory;
     uint64_t memory_limit; /* 0 = none */
     char name[64];
-    char mps_namespace[128];
-    char cgroup[256];
+    char mps_namespace[160]; /* server/namespace; empty with classic MPS */
+    char cgroup[512];        /* below the cgroup root, as the host sees it */
 };
 
 /* A process that has NVML initialised, and the GPUs whose device node it therefore holds open. */
@@ -231,13 +234,15 @@ struct sim_state {
     uint32_t cc_cpu_caps;
     uint32_t cc_gpu_caps;
     uint32_t cc_ready;
-    uint32_t reserved;
+    uint32_t mps_start_ms;   /* how long an MPS server initialises each of its GPUs */
+    uint32_t context_mib;    /* what a CUDA context takes for itself */
+    uint32_t mps_server_mib; /* and an MPS server */
     uint64_t event_sequence;
     uint64_t serial; /* source of all serial numbers */
     char driver_version[80];
     char nvml_version[80];
     char profile[64];
-    char cgroup_root[256]; /* where cgroups of memory limits must exist; empty = anywhere */
+    char cgroup_root[256]; /* where the cgroups of memory limits are; empty: any name counts as that of a cgroup */
     struct sim_gpu gpus[SIM_MAX_GPUS];
     struct sim_fault faults[SIM_MAX_FAULTS];
     struct sim_event events[SIM_MAX_EVENTS];

@@ -28,8 +28,8 @@ def make_node(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def node(make_node: Make) -> SimulatedNode:
-    """A node with two H100."""
-    return make_node("H100", gpus=2)
+    """A node with two H100, where any name counts as that of a cgroup."""
+    return make_node("H100", gpus=2, settings=["node.cgroup_root="])
 
 
 @pytest.fixture

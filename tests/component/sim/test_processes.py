@@ -87,7 +87,7 @@ def test_a_cgroup_that_does_not_exist_cannot_be_limited(make_node, load, tmp_pat
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     assert code(lambda: set_limit(nvml, handle, "/pod", GIB)) == 0
     assert code(lambda: set_limit(nvml, handle, str(tmp_path / "cgroup/pod"), GIB)) == 0
-    assert code(lambda: set_limit(nvml, handle, "/gone", GIB)) == nvml.NVML_ERROR_OPERATING_SYSTEM
+    assert code(lambda: set_limit(nvml, handle, "/gone", GIB)) == nvml.NVML_ERROR_NOT_FOUND
 
 
 def test_memory_limits_do_not_exist_in_mig(node, nvml):
