@@ -13,14 +13,21 @@ from typing import Protocol
 
 import msgspec
 
+from dra_gpu.inventory.sharing import MpsProtocol
+
+__all__ = [
+    "MAX_NAME",
+    "Daemon",
+    "GpuClients",
+    "Limits",
+    "MpsError",
+    "MpsErrorKind",
+    "MpsProtocol",
+    "MpsService",
+    "Share",
+]
+
 MAX_NAME = 64
-
-
-class MpsProtocol(enum.Enum):
-    """How limits reach a client."""
-
-    CLASSIC = "classic"  # protocol 2: variables of the client's environment, which it can change
-    NAMESPACE = "namespace"  # protocol 3, driver 615 and later: the daemon's own, per pipe directory
 
 
 class MpsErrorKind(enum.Enum):
