@@ -10,14 +10,11 @@ import enum
 import msgspec
 
 from dra_gpu.api import quantity
+from dra_gpu.api.config_error import InvalidConfigError
 
 API_VERSION = "resource.nvidia.com/v1beta1"
-_MIN_PINNED_LIMIT = 2**20
-_MAX_PERCENT = 100
-
-
-class InvalidConfigError(ValueError):
-    """An opaque config cannot be used. The message names the field, the reason and the remedy."""
+_MEBI = 2**20
+_MIN_PERCENT, _MAX_PERCENT = 1, 100
 
 
 class SharingStrategy(enum.Enum):
@@ -50,10 +47,10 @@ class MpsConfig(_Strict, frozen=True):
     """Settings of the strategy MPS.
 
     Attributes:
-        default_active_thread_percentage: percent of the SMs for each client process, 0 to 100.
+        default_active_thread_percentage: percent of the SMs for each client process, 1 to 100.
         default_pinned_device_memory_limit: quantity of device memory for each client process, at least 1Mi.
-        default_per_device_pinned_memory_limit: the same by UUID or by index among the claim's devices.
-        multi_user: one server for all users (compute capability 7.0 and later).
+        default_per_device_pinned_memory_limit: the same by UUID or by index among the devices that the config governs.
+        multi_user: one server for all users. Here every server is one, so that both values are met.
     """
 
     default_active_thread_percentage: int | None = None
@@ -144,23 +141,41 @@ def _validate_sharing(sharing: GpuSharing) -> None:
 
 def _validate_mps(config: MpsConfig) -> None:
     percent = config.default_active_thread_percentage
-    if percent is not None and not 0 <= percent <= _MAX_PERCENT:
+    if percent is not None and not _MIN_PERCENT <= percent <= _MAX_PERCENT:
         raise InvalidConfigError(
-            f"sharing.mpsConfig.defaultActiveThreadPercentage is {percent}: write a percentage from 0 to 100"
+            f"sharing.mpsConfig.defaultActiveThreadPercentage is {percent}: write a whole percentage from 1 to 100"
         )
     if config.default_pinned_device_memory_limit is not None:
-        _validate_limit("defaultPinnedDeviceMemoryLimit", config.default_pinned_device_memory_limit)
+        pinned_limit(DEFAULT_LIMIT_FIELD, config.default_pinned_device_memory_limit)
     for key, limit in config.default_per_device_pinned_memory_limit.items():
-        _validate_limit(f"defaultPerDevicePinnedMemoryLimit[{key[:80]!r}]", limit)
+        pinned_limit(per_device_field(key), limit)
 
 
-def _validate_limit(field: str, text: str) -> None:
+DEFAULT_LIMIT_FIELD = "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"
+
+
+def per_device_field(key: str) -> str:
+    """Return the path of one limit of `default_per_device_pinned_memory_limit`, for messages."""
+    return f"sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[{key[:80]!r}]"
+
+
+def pinned_limit(field: str, text: str) -> int:
+    """Return a memory limit in bytes, rounded down to the whole MiB that MPS counts in (`10G` is 9536 MiB).
+
+    Args:
+        field: path of the field, for the message.
+        text: a quantity.
+
+    Raises:
+        InvalidConfigError: not a quantity, or less than 1Mi.
+    """
     try:
         value = quantity.parse(text)
     except quantity.InvalidQuantityError as error:
-        raise InvalidConfigError(f"sharing.mpsConfig.{field}: {error}") from error
-    if value < _MIN_PINNED_LIMIT:
-        raise InvalidConfigError(f"sharing.mpsConfig.{field} is {text[:40]!r}: the smallest limit is 1Mi")
+        raise InvalidConfigError(f"{field}: {error}") from error
+    if value < _MEBI:
+        raise InvalidConfigError(f"{field} is {text[:40]!r}: the smallest limit is 1Mi")
+    return int(value // _MEBI) * _MEBI
 
 
 def _validate_iommu(iommu: IommuConfig | None) -> None:

@@ -9,18 +9,20 @@ Source: K8s v1.37 dynamic-resource-allocation/resourceclaim `ConfigForResult`; K
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dra_gpu.api import nvidia_v1beta1
-from dra_gpu.api.nvidia_v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig, VfioDeviceConfig
+from dra_gpu.api import opaque
+from dra_gpu.api.config_error import InvalidConfigError
+from dra_gpu.api.dra_gpu_v1alpha1 import SharedGpuConfig
+from dra_gpu.api.nvidia_v1beta1 import GpuConfig, MigDeviceConfig, VfioDeviceConfig
 from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 from dra_gpu.claims.outcome import ClaimRef, RefusedError
 from dra_gpu.inventory.model import View
 
-_KIND_OF_VIEW: Mapping[View, type[DeviceConfig]] = {
+_KIND_OF_VIEW: Mapping[View, type[opaque.OpaqueConfig]] = {
     View.GPU: GpuConfig,
-    View.SHARED: GpuConfig,
+    View.SHARED: SharedGpuConfig,
     View.MONITOR: GpuConfig,
     View.MIG: MigDeviceConfig,
-    View.SHARED_MIG: MigDeviceConfig,
+    View.SHARED_MIG: SharedGpuConfig,
     View.VFIO: VfioDeviceConfig,
 }
 _FROM_CLASS = "FromClass"
@@ -38,7 +40,7 @@ class OpaqueConfig:
 
     source: str
     requests: tuple[str, ...]
-    config: DeviceConfig
+    config: opaque.OpaqueConfig
 
 
 def main_request(request: str) -> str:
@@ -65,8 +67,8 @@ def own_configs(ref: ClaimRef, allocation: AllocationResult, driver: str) -> tup
         if entry.opaque is None or entry.opaque.driver != driver:
             continue
         try:
-            config = nvidia_v1beta1.decode(bytes(entry.opaque.parameters))
-        except nvidia_v1beta1.InvalidConfigError as error:
+            config = opaque.decode(bytes(entry.opaque.parameters))
+        except InvalidConfigError as error:
             raise RefusedError(
                 f"claim {ref}: config {_place(entry.source, entry.requests)} is invalid: {error}", retryable=False
             ) from error
@@ -76,7 +78,7 @@ def own_configs(ref: ClaimRef, allocation: AllocationResult, driver: str) -> tup
 
 def config_for(
     ref: ClaimRef, result: DeviceRequestAllocationResult, view: View, configs: Iterable[OpaqueConfig]
-) -> DeviceConfig | None:
+) -> opaque.OpaqueConfig | None:
     """Return the config that governs one device; None when nothing was said about it.
 
     Args:

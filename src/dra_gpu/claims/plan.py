@@ -7,7 +7,8 @@ its container runtime to add nothing of its own accord (`NVIDIA_VISIBLE_DEVICES=
 
 from dataclasses import dataclass
 
-from dra_gpu.api.nvidia_v1beta1 import DeviceConfig, GpuConfig, SharingStrategy, TimeSliceInterval
+from dra_gpu.api.nvidia_v1beta1 import GpuConfig, SharingStrategy, TimeSliceInterval
+from dra_gpu.api.opaque import OpaqueConfig
 from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 from dra_gpu.claims import allocation as allocations
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice, Refusal, RefusedError
@@ -50,7 +51,7 @@ class _Item:
 
     result: DeviceRequestAllocationResult
     device: PublishedDevice
-    config: DeviceConfig | None
+    config: OpaqueConfig | None
 
     @property
     def observer(self) -> bool:
