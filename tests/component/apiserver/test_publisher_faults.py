@@ -14,6 +14,7 @@ from dra_gpu.apiserver.publish_reports import (
     Published,
     PublishFailed,
     Rejected,
+    WatchFailed,
     Wiped,
     Withdrawn,
 )
@@ -314,7 +315,7 @@ async def test_a_server_that_is_down_at_the_start_is_waited_for(
 ) -> None:
     server.refuse()
     async with publishing(api, pool(gpu(0)), reports) as publisher:
-        await asyncio.sleep(0.05)
+        await reports.wait(WatchFailed)
         await server.reopen()
         await settled(publisher)
         assert len(slices(server)) == 2

@@ -1,5 +1,6 @@
 """The shipped node plugin as a process, on simulated GPUs, with an API server over HTTP and a kubelet over gRPC."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -71,6 +72,16 @@ class World:
         if interval:
             options["config"] = [time_slice(interval)]
         return self.cluster.add_claim(name, results=results, **options)
+
+    async def until(self, condition: Callable[[], bool], within: float = 10) -> None:
+        """Wait for what can only be looked at: the simulator's state, the plugin's log."""
+        async with asyncio.timeout(within):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def until_hardware_is_called(self) -> None:
+        """Wait until a call has met an injected fault."""
+        await self.until(lambda: any(fault.hits for fault in self.node.faults()))
 
     @property
     def cdi_files(self) -> list[str]:

@@ -105,7 +105,7 @@ async def test_a_gpu_that_another_claim_still_holds_is_waited_for_inside_the_cal
     await world.prepared(first)
 
     waiting = asyncio.create_task(world.prepare(second))
-    await asyncio.sleep(0.3)
+    await world.api.log.wait_for(lambda log: any(read.name == "second" for read in log.since(verb="get")))
     assert not waiting.done()
     await world.unprepare(first)
 
@@ -163,7 +163,7 @@ async def test_a_slow_claim_delays_no_other(world):
     await world.prepared(ready := world.claim("ready", "gpu-5"))
     world.node.inject(f"{SET_TIME_SLICE}*", gpu=0, delay_ms=5_000)
     slow = asyncio.create_task(world.prepare(world.claim("slow", "gpu-0", interval="Short")))
-    await asyncio.sleep(0.2)
+    await world.until_hardware_is_called()
 
     started = time.monotonic()
     assert (await world.unprepare(ready))[ready.uid] == ""
@@ -298,7 +298,7 @@ async def test_a_process_asked_to_stop_finishes_the_running_call_first(world):
     world.node.inject(f"{SET_TIME_SLICE}*", gpu=0, delay_ms=1_500)
     claim = world.claim("job", "gpu-0", interval="Long")
     running = asyncio.create_task(world.prepare(claim))
-    await asyncio.sleep(0.3)
+    await world.until_hardware_is_called()
 
     world.plugin.process.send_signal(signal.SIGTERM)
     answer = (await running)[claim.uid]

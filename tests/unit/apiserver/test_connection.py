@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dra_gpu.apiserver.connection import Connection, ConnectionConfigError, Credentials, from_kubeconfig, in_cluster
+from tests.unit.apiserver.manual_clock import ManualClock
 
 KUBECONFIG = """
 apiVersion: v1
@@ -19,17 +20,6 @@ clusters:
 users:
 - {name: me, user: {tokenFile: token}}
 """
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 def write(path: Path, text: str) -> Path:

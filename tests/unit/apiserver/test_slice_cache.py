@@ -6,17 +6,7 @@ from dra_gpu.api.resource_v1 import ObjectMeta, ResourcePool, ResourceSlice, Res
 from dra_gpu.apiserver.reflector import Change, Key
 from dra_gpu.apiserver.slice_cache import SliceCache
 from dra_gpu.apiserver.slice_diff import MANAGED_BY, MANAGED_BY_LABEL
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
+from tests.unit.apiserver.manual_clock import ManualClock
 
 
 def one(version: str, uid: str = "u", *, ours: bool = True) -> ResourceSlice:

@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 from dra_gpu.apiserver.backoff import Backoff
 from dra_gpu.apiserver.rate_limit import RateLimit
 from dra_gpu.apiserver.watch_lines import LineSplitter, LineTooLongInWatchError
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
+from tests.unit.apiserver.manual_clock import ManualClock
 
 
 @given(seed=st.integers(), failures=st.integers(1, 100))
