@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.inventory.model import View
-from dra_gpu.kubelet import sockets
 from dra_gpu.inventory.views import DEFAULT_VIEWS
+from dra_gpu.kubelet import sockets
 from dra_gpu.node.logs import LEVELS
 
 _VIEWS = (View.GPU, View.SHARED, View.MONITOR)

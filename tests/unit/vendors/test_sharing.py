@@ -1,6 +1,7 @@
 import pytest
 
 from dra_gpu.inventory.model import DriverVersions
+from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.vendors.nvidia import sharing
 from tests.unit.inventory.builders import gpu
 
@@ -20,9 +21,15 @@ OLD, NEW = DriverVersions("580.65.06"), DriverVersions("615.71.02")
     ],
 )
 def test_isolation_is_the_weaker_of_what_limits_sms_and_memory(driver, facts, cgroup_v2, isolation):
-    assert sharing.isolation(gpu(0, **facts), driver, cgroup_v2=cgroup_v2) == isolation
+    one = gpu(0, **facts)
+
+    assert sharing.isolation(one, sharing.ability(one, driver, cgroup_v2=cgroup_v2)) == isolation
 
 
 def test_namespaces_came_with_driver_615():
-    assert not sharing.has_namespaces(gpu(0), DriverVersions("610.43"))
-    assert sharing.has_namespaces(gpu(0), NEW)
+    assert sharing.ability(gpu(0), DriverVersions("610.43"), cgroup_v2=True) == SharingAbility(MpsProtocol.CLASSIC)
+    assert sharing.ability(gpu(0), NEW, cgroup_v2=True) == SharingAbility(MpsProtocol.NAMESPACE, memory_limits=True)
+
+
+def test_memory_limits_need_the_unified_cgroup_hierarchy():
+    assert not sharing.ability(gpu(0), NEW, cgroup_v2=False).memory_limits

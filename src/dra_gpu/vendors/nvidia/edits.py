@@ -92,7 +92,7 @@ class NvidiaEdits:
         optional: list[DeviceNode] = []
         for device in devices:
             match device.view:
-                case View.GPU | View.MONITOR:
+                case View.GPU | View.SHARED | View.MONITOR:
                     names.append(_gpu_node(device.gpu))
                     if device.gpu.pci_address is not None:
                         optional += nodes.dri_nodes(self._dev, device.gpu.pci_address)

@@ -4,10 +4,12 @@ The soft limit is always 0: it would guarantee memory, and the kernel's accounti
 goes. Source: MPS documentation r615, "MPS v3 Memory Partitioning"; nvidia-ml-py 13.615, `nvmlDeviceSetMemoryLimits_v1`.
 """
 
+from pathlib import Path
+
 import pynvml
 
 from dra_gpu.inventory.model import Gpu
-from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.vendors.base import CgroupGoneError, FailureKind, VendorError
 from dra_gpu.vendors.nvidia.nvml import failure
 
 _NO_LIMIT = 2**64 - 1
@@ -32,7 +34,7 @@ def set_limit(gpu: Gpu, cgroup: str, limit: int | None) -> None:
     try:
         pynvml.nvmlDeviceSetMemoryLimits_v1(_handle(gpu), request)
     except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}, cgroup {cgroup}", _SET, error) from error
+        raise _failure(gpu, cgroup, _SET, error) from error
 
 
 def limit(gpu: Gpu, cgroup: str) -> int | None:
@@ -46,8 +48,15 @@ def limit(gpu: Gpu, cgroup: str) -> int | None:
     try:
         pynvml.nvmlDeviceGetMemoryLimits_v1(_handle(gpu), request)
     except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}, cgroup {cgroup}", _GET, error) from error
+        raise _failure(gpu, cgroup, _GET, error) from error
     return None if request.hardLimit == _NO_LIMIT else int(request.hardLimit)
+
+
+def _failure(gpu: Gpu, cgroup: str, call: str, error: pynvml.NVMLError) -> VendorError:
+    """Tell a cgroup that is gone from a driver that cannot: NVML answers either in more than one way."""
+    if not Path(cgroup).is_dir():
+        return CgroupGoneError(f"GPU {gpu.uuid}: cgroup {cgroup} does not exist any more: its pod has ended")
+    return failure(f"GPU {gpu.uuid}, cgroup {cgroup}", call, error)
 
 
 def _handle(gpu: Gpu) -> object:

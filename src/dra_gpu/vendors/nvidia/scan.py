@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from dra_gpu.inventory.model import Gpu, Scan, SickGpu
+from dra_gpu.inventory.model import DriverVersions, Gpu, Scan, SickGpu
+from dra_gpu.inventory.sharing import SharingAbility
 from dra_gpu.vendors.base import VendorError
 from dra_gpu.vendors.cgroups import PodCgroups
 from dra_gpu.vendors.nvidia import sharing, sysfs
@@ -28,6 +29,11 @@ class Scanner:
         self._sysfs_root = sysfs_root
         self._seen: dict[int, Gpu] = {}
         self._opened = False
+        self._versions = DriverVersions()
+
+    def sharing(self, gpu: Gpu) -> SharingAbility:
+        """Return what a GPU can do for shares, under the driver of the last look."""
+        return sharing.ability(gpu, self._versions, cgroup_v2=self._pod_cgroups.available)
 
     async def scan(self) -> Scan:
         """Return every GPU that answers, and what is wrong with the others.
@@ -47,9 +53,9 @@ class Scanner:
             if not self._watchdog.stuck:
                 self._opened = False
                 await self._watchdog.call(_LIBRARY, "nvmlShutdown", self._nvml.close, _READ)
-        cgroup_v2 = self._pod_cgroups.available
+        self._versions = versions
         gpus = tuple(
-            replace(gpu, isolation=sharing.isolation(gpu, versions, cgroup_v2=cgroup_v2))
+            replace(gpu, isolation=sharing.isolation(gpu, self.sharing(gpu)))
             for gpu in _without_twins([gpu for gpu in found if isinstance(gpu, Gpu)])
         )
         self._seen.update({gpu.index: gpu for gpu in gpus})

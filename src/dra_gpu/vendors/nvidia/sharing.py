@@ -6,9 +6,26 @@ Source: MPS documentation r615 ("MPS v3 Interface", "MPS v3 Memory Partitioning"
 
 from dra_gpu.inventory import versions
 from dra_gpu.inventory.model import DriverVersions, Gpu
+from dra_gpu.inventory.sharing import Mechanism, MpsProtocol, SharingAbility
 
 _NAMESPACES_SINCE = 615
 _VOLTA = (7, 0)
+
+
+def ability(gpu: Gpu, driver: DriverVersions, *, cgroup_v2: bool) -> SharingAbility:
+    """Return what this GPU under this driver can do for shares of it.
+
+    Args:
+        gpu: the whole GPU; one that is partitioned has no shares of its own.
+        driver: the installed versions.
+        cgroup_v2: the node has the unified cgroup hierarchy, without which no memory is limited.
+    """
+    if gpu.mig_enabled:
+        return SharingAbility(mps=None)
+    mps = None
+    if has_mps(gpu):
+        mps = MpsProtocol.NAMESPACE if has_namespaces(gpu, driver) else MpsProtocol.CLASSIC
+    return SharingAbility(mps=mps, memory_limits=_is_recent(driver) and cgroup_v2)
 
 
 def has_mps(gpu: Gpu) -> bool:
@@ -18,28 +35,25 @@ def has_mps(gpu: Gpu) -> bool:
 
 def has_namespaces(gpu: Gpu, driver: DriverVersions) -> bool:
     """Tell whether an MPS daemon of this GPU can limit a client by the directory it connects to (protocol 3)."""
-    return has_mps(gpu) and not gpu.mig_enabled and _major(driver) >= _NAMESPACES_SINCE
+    return has_mps(gpu) and not gpu.mig_enabled and _is_recent(driver)
 
 
-def has_memory_limits(gpu: Gpu, driver: DriverVersions, *, cgroup_v2: bool) -> bool:
-    """Tell whether the driver limits the device memory of a cgroup."""
-    return cgroup_v2 and not gpu.mig_enabled and _major(driver) >= _NAMESPACES_SINCE
-
-
-def isolation(gpu: Gpu, driver: DriverVersions, *, cgroup_v2: bool) -> str | None:
+def isolation(gpu: Gpu, able: SharingAbility) -> str | None:
     """Return the weaker of the two mechanisms that limit a share's SMs and memory; None where nothing is shared.
 
     With protocol 3 but no limit on the cgroup, memory is limited by MPS alone, which a container can lift.
     """
     if gpu.mig_enabled:
         return None
-    if not has_mps(gpu):
-        return "time-slice"
-    if has_namespaces(gpu, driver) and has_memory_limits(gpu, driver, cgroup_v2=cgroup_v2):
-        return "namespace"
-    return "cooperative"
+    match able.mps:
+        case None:
+            return Mechanism.TIME_SLICE.value
+        case MpsProtocol.NAMESPACE if able.memory_limits:
+            return Mechanism.NAMESPACE.value
+        case _:
+            return Mechanism.COOPERATIVE.value
 
 
-def _major(driver: DriverVersions) -> int:
+def _is_recent(driver: DriverVersions) -> bool:
     version = versions.semver(driver.driver)
-    return 0 if version is None else int(version.split(".")[0])
+    return version is not None and int(version.split(".")[0]) >= _NAMESPACES_SINCE

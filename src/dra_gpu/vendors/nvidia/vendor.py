@@ -11,12 +11,15 @@ from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, Scan
+from dra_gpu.inventory.sharing import SharingAbility
+from dra_gpu.vendors.base import ShareEdits
 from dra_gpu.vendors.cgroups import PodCgroups
 from dra_gpu.vendors.nvidia import memory_limits
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.scan import Scanner
+from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.watchdog import Watchdog
 
@@ -80,6 +83,14 @@ class NvidiaVendor:
     async def time_slice(self, gpu: Gpu) -> TimeSliceInterval | None:
         """See `vendors.base.Vendor.time_slice`."""
         return await self._smi.time_slice(gpu.uuid)
+
+    def sharing(self, gpu: Gpu) -> SharingAbility:
+        """See `vendors.base.Vendor.sharing`."""
+        return self._scanner.sharing(gpu)
+
+    def share_edits(self, gpu: Gpu, share: ShareEdits) -> ContainerEdits:
+        """See `vendors.base.Vendor.share_edits`."""
+        return share_edits(gpu, share)
 
     def pod_cgroup(self, pod_uid: str) -> str | None:
         """See `vendors.base.Vendor.pod_cgroup`."""
