@@ -1,8 +1,10 @@
 """`python -m lab`: build, up, down, status, kubeconfig, driver."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from lab import build, cluster, controlplane, deployment
 from lab.errors import LabError
@@ -38,6 +40,8 @@ def main() -> int:
     driver_parser.add_argument("--gpus", type=int, default=8, metavar="N", help="how many per node (default 8)")
     arguments = parser.parse_args()
     progress = Progress()
+    # SIGTERM, as from `make` or a CI that gives up, ends what was begun (a compiler, half a cluster) like Ctrl-C does.
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         layout = Layout.from_environment()
         match arguments.command:
@@ -59,6 +63,10 @@ def main() -> int:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def _driver(layout: Layout, arguments: argparse.Namespace, progress: Progress) -> None:
