@@ -98,8 +98,39 @@ class DeviceTaint(_Wire, frozen=True):
     time_added: str | None = None
 
 
+class DeviceToleration(_Wire, frozen=True):
+    """A taint that a request puts up with; an empty key or effect means every one."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class NodeSelectorRequirement(_Wire, frozen=True):
+    """A condition on a label of a node, or on a field of it (core/v1)."""
+
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class NodeSelectorTerm(_Wire, frozen=True):
+    """Conditions that must all hold."""
+
+    match_expressions: list[NodeSelectorRequirement] = []
+    match_fields: list[NodeSelectorRequirement] = []
+
+
+class NodeSelector(_Wire, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
 class Device(_Wire, frozen=True):
-    """One device of a slice."""
+    """One device of a slice. Where the slice says so, each device names the nodes that reach it."""
 
     name: str
     attributes: dict[str, DeviceAttribute] = {}
@@ -107,6 +138,9 @@ class Device(_Wire, frozen=True):
     consumes_counters: list[DeviceCounterConsumption] = []
     taints: list[DeviceTaint] = []
     allow_multiple_allocations: bool | None = None
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
 
 
 class ResourcePool(_Wire, frozen=True, omit_defaults=False):
@@ -123,6 +157,9 @@ class ResourceSliceSpec(_Wire, frozen=True):
     driver: str
     pool: ResourcePool
     node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
     devices: list[Device] = []
     shared_counters: list[CounterSet] = []
 
@@ -164,6 +201,7 @@ class DeviceRequestAllocationResult(_Wire, frozen=True):
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, str] = {}
+    tolerations: list[DeviceToleration] = []
 
 
 class DeviceAllocationResult(_Wire, frozen=True):
@@ -177,6 +215,7 @@ class AllocationResult(_Wire, frozen=True):
     """What the scheduler decided for a claim."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
 
 
 class ResourceClaimStatus(_Wire, frozen=True):
