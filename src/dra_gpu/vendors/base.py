@@ -6,12 +6,14 @@ does not answer costs its own claim, nothing else.
 
 import enum
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, Scan
+from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 
 
 class FailureKind(enum.Enum):
@@ -42,6 +44,34 @@ class NotReadyError(VendorError):
         super().__init__(FailureKind.TRANSIENT, message)
 
 
+class CgroupGoneError(VendorError):
+    """There is no such cgroup (any more): its pod has ended, and there is nothing to limit."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(FailureKind.UNSUPPORTED, message)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareEdits:
+    """A share of a GPU on MPS, as far as its containers need to know it.
+
+    Attributes:
+        pipe_directory: what they connect through, on the host; mounted into each container.
+        shm_directory: what they mount at /dev/shm, on the host.
+        protocol: with CLASSIC the limits have to stand in the container's environment.
+        compute_percent: percent of the GPU's SMs for each process; None for no limit.
+        memory_bytes: device memory for each process, in whole MiB; None for no limit.
+        low_priority: its processes run below normal priority.
+    """
+
+    pipe_directory: str
+    shm_directory: str
+    protocol: MpsProtocol
+    compute_percent: int | None = None
+    memory_bytes: int | None = None
+    low_priority: bool = False
+
+
 class Vendor(Protocol):
     """One vendor's GPUs on this node."""
 
@@ -70,6 +100,28 @@ class Vendor(Protocol):
             VendorError: the tool failed.
         """
 
+    def sharing(self, gpu: Gpu) -> SharingAbility:
+        """Tell what this GPU and driver can do for shares: facts of the last scan, no call to the GPU."""
+
+    async def memory_limit(self, gpu: Gpu, cgroup: str) -> int | None:
+        """Return the limit on a cgroup's device memory in bytes; None where there is none.
+
+        Raises:
+            CgroupGoneError: there is no such cgroup.
+            VendorError: the driver cannot, or did not answer.
+        """
+
+    async def set_memory_limit(self, gpu: Gpu, cgroup: str, limit: int | None) -> None:
+        """Limit the device memory of a cgroup, in bytes; None takes the limit away.
+
+        Raises:
+            CgroupGoneError: there is no such cgroup.
+            VendorError: the driver cannot (UNSUPPORTED), or did not answer.
+        """
+
+    def pod_cgroup(self, pod_uid: str) -> str | None:
+        """Return the path of a pod's cgroup; None on cgroup v1, or where it is not there. A few system calls."""
+
     def installation(self) -> Hashable:
         """Return a mark of the driver installation: equal as long as it is the same one. Costs a few system calls."""
 
@@ -86,3 +138,6 @@ class Vendor(Protocol):
         Raises:
             NotReadyError: a device node is missing; names each.
         """
+
+    def share_edits(self, gpu: Gpu, share: ShareEdits) -> ContainerEdits:
+        """Return what a container of a share gets on top of `device_edits`: how it reaches MPS, and within what."""
