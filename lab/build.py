@@ -6,7 +6,7 @@ minute, also while another build is waited for, so that a hang is seen.
 
 import fcntl
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +22,6 @@ from lab.toolchain import require_go
 
 _HEARTBEAT_SECONDS = 15.0
 _POLL_SECONDS = 0.2
-_INTERRUPTED_WITHIN_SECONDS = 30.0
 #: A first build takes 10-16 minutes on two free cores; one that something else slows down gets thrice that.
 _DEADLINE_SECONDS = 3000.0
 
@@ -63,8 +62,14 @@ def build(progress: Progress) -> Path:
         for leftover in bin_dir().rglob(".*.partial"):
             leftover.unlink()
         todo = missing()
+        # A go that is stopped leaves its work directory: gigabytes, which here the next build removes.
+        work = build_dir() / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(exist_ok=True)
+        environment["GOTMPDIR"] = str(work)
         for position, binary in enumerate(todo, start=1):
             _build_one(binary, environment, f"build {position}/{len(todo)} {binary.name}", progress)
+        shutil.rmtree(work, ignore_errors=True)
     return bin_dir()
 
 
@@ -119,22 +124,13 @@ def _build_one(binary: Binary, environment: dict[str, str], title: str, progress
             _watch(process, binary, output.fileno(), progress)
         finally:
             if process.poll() is None:
-                _interrupt(process)
+                process.terminate()
+                process.wait()
         if process.returncode != 0:
             output.seek(0)
             tail = "".join(output.readlines()[-30:])
             raise LabError(f"go build of {binary.package} failed with {process.returncode}; its last words:\n{tail}")
         partial.replace(target)
-
-
-def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """End a build: told by SIGINT, go waits for its compilers and removes its work directory; by SIGTERM it does not."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(timeout=_INTERRUPTED_WITHIN_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _watch(process: subprocess.Popen[bytes], binary: Binary, output: int, progress: Progress) -> None:
