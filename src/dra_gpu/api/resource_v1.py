@@ -218,10 +218,20 @@ class AllocationResult(_Wire, frozen=True):
     node_selector: NodeSelector | None = None
 
 
+class ResourceClaimConsumerReference(_Wire, frozen=True):
+    """Who may use a claim: a pod, or a group of pods."""
+
+    resource: str
+    name: str
+    uid: str
+    api_group: str = ""
+
+
 class ResourceClaimStatus(_Wire, frozen=True):
     """The status of a claim."""
 
     allocation: AllocationResult | None = None
+    reserved_for: list[ResourceClaimConsumerReference] = []
 
 
 class ResourceClaim(_Wire, frozen=True):

@@ -13,7 +13,7 @@ from dra_gpu.api import opaque
 from dra_gpu.api.config_error import InvalidConfigError
 from dra_gpu.api.dra_gpu_v1alpha1 import SharedGpuConfig
 from dra_gpu.api.nvidia_v1beta1 import GpuConfig, MigDeviceConfig, VfioDeviceConfig
-from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
+from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from dra_gpu.claims.outcome import ClaimRef, RefusedError
 from dra_gpu.inventory.model import View
 
@@ -54,6 +54,11 @@ def own_results(allocation: AllocationResult, driver: str, pool: str) -> tuple[D
     A foreign driver may name its pool after the node as we do, and our driver serves other nodes under other pools.
     """
     return tuple(result for result in allocation.devices.results if result.driver == driver and result.pool == pool)
+
+
+def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
+    """Return the UIDs of the pods that may use a claim; a group of pods in `reservedFor` tells none."""
+    return tuple(one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group)
 
 
 def own_configs(ref: ClaimRef, allocation: AllocationResult, driver: str) -> tuple[OpaqueConfig, ...]:

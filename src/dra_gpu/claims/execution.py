@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from dra_gpu.cdi.store import SpecStoreError
+from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.retry import retrying
 from dra_gpu.claims.steps import Machine, Step
+from dra_gpu.mps.service import MpsError, MpsErrorKind
 from dra_gpu.vendors.base import FailureKind, VendorError
 
 # Undoing a setting of a GPU that is gone, silent or unable: nothing is left of it, or a reset takes it away. Insisting
 # would keep the pod Terminating for ever.
-_PAST_UNDOING = (FailureKind.LOST, FailureKind.UNRESPONSIVE, FailureKind.UNSUPPORTED)
+_PAST_UNDOING = (FailureKind.LOST, FailureKind.UNRESPONSIVE, FailureKind.UNSUPPORTED, MpsErrorKind.UNSUPPORTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,10 @@ async def undo(steps: Sequence[Step], machine: Machine, until: float) -> tuple[L
     for step in reversed(steps):
         try:
             await retrying(partial(step.undo, machine), _transient, until)
-        except VendorError as error:
+        except (VendorError, MpsError) as error:
             if error.kind not in _PAST_UNDOING:
                 leftovers.append(Leftover(step, str(error)))
-        except (SpecStoreError, OSError) as error:
+        except (SpecStoreError, JournalError, OSError) as error:
             leftovers.append(Leftover(step, str(error)))
     return tuple(leftovers)
 
@@ -74,7 +76,7 @@ async def repair(steps: Sequence[Step], machine: Machine, until: float) -> None:
     """Apply steps that are no longer in force. One that fails leaves the others as they are: a workload uses them.
 
     Raises:
-        VendorError, SpecStoreError, InvalidSpecError: one could not be applied.
+        VendorError, MpsError, SpecStoreError, InvalidSpecError: one could not be applied.
     """
     for step in steps:
         await retrying(partial(step.apply, machine), _transient, until)
@@ -84,7 +86,7 @@ async def broken(steps: Sequence[Step], machine: Machine, until: float) -> tuple
     """Return the steps that are not, or not certainly, in force.
 
     Raises:
-        VendorError: a GPU cannot be asked.
+        VendorError, MpsError: a GPU, or the MPS service, cannot be asked.
     """
     return tuple([step for step in steps if not await retrying(partial(step.verify, machine), _transient, until)])
 
@@ -99,4 +101,11 @@ async def observed(steps: Sequence[Step], machine: Machine, until: float) -> tup
 
 
 def _transient(error: Exception) -> bool:
-    return isinstance(error, VendorError) and error.kind is FailureKind.TRANSIENT
+    """Tell whether a repetition may help; the MPS service is back within seconds when its process ends."""
+    match error:
+        case VendorError():
+            return error.kind is FailureKind.TRANSIENT
+        case MpsError():
+            return error.kind in (MpsErrorKind.TRANSIENT, MpsErrorKind.UNAVAILABLE)
+        case _:
+            return False

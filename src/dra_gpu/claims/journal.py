@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dra_gpu.claims import journal_file
+from dra_gpu.claims import journal_file, share_tables
 from dra_gpu.claims.committer import Committer
 from dra_gpu.claims.journal_errors import CorruptJournal
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.record import Access, Blocker, DeviceName, Hold, Record, State, decode_payload, encode_payload
+from dra_gpu.claims.shares import HeldShare, MemoryBudget, MemoryCgroup
 
 FILE_NAME = "journal.db"
 _COLUMNS = "seq, uid, namespace, name, boot_id, state, note, CAST(payload AS BLOB)"
@@ -76,9 +77,23 @@ class Journal:
         """Return every record, oldest first."""
         return await self._committer.read(_records)
 
-    async def blockers(self, uid: str, holds: Sequence[Hold]) -> tuple[Blocker, ...]:
-        """Return the claims of this boot that hold what the claim wants."""
-        return await self._committer.read(lambda connection: self._blockers(connection, uid, holds))
+    async def blockers(self, uid: str, holds: Sequence[Hold], shares: Sequence[HeldShare] = ()) -> tuple[Blocker, ...]:
+        """Return the claims of this boot that hold what the claim wants, or so much of it that the rest is too little.
+
+        Args:
+            uid: the claim.
+            holds: what it wants to hold.
+            shares: which of it are parts of GPUs.
+        """
+        return await self._committer.read(lambda connection: self._blockers(connection, uid, holds, shares))
+
+    async def memory_budgets(self, uid: str, gpu: str) -> tuple[MemoryBudget, ...]:
+        """Return the memory limits that the cgroups of a claim's pods should have on a GPU."""
+        return await self._committer.read(lambda connection: share_tables.budgets(connection, uid, gpu, self._boot_id))
+
+    async def add_cgroups(self, uid: str, cgroups: Sequence[MemoryCgroup]) -> None:
+        """Add cgroups of pods that have joined a claim; nothing if the claim has no record any more."""
+        await self._committer.write(lambda connection: _add_cgroups(connection, uid, cgroups))
 
     async def begin(self, record: Record) -> tuple[Blocker, ...]:
         """Write a record, in the place of an earlier one of the same claim, unless somebody holds what it needs.
@@ -108,7 +123,7 @@ class Journal:
 
     def _begin(self, connection: sqlite3.Connection, record: Record) -> tuple[Blocker, ...]:
         ref = record.ref
-        blockers = self._blockers(connection, ref.uid, record.holds)
+        blockers = self._blockers(connection, ref.uid, record.holds, record.shares)
         if blockers:
             return blockers
         _forget(connection, ref.uid)
@@ -128,9 +143,14 @@ class Journal:
             "INSERT INTO holds (uid, device, share_id, gpu, access) VALUES (?, ?, ?, ?, ?)",
             [(ref.uid, hold.device, hold.share_id, hold.gpu, hold.access.value) for hold in record.holds],
         )
+        if record.shares:
+            share_tables.insert(connection, ref.uid, record.shares)
+            share_tables.insert_cgroups(connection, ref.uid, record.cgroups)
         return ()
 
-    def _blockers(self, connection: sqlite3.Connection, uid: str, holds: Sequence[Hold]) -> tuple[Blocker, ...]:
+    def _blockers(
+        self, connection: sqlite3.Connection, uid: str, holds: Sequence[Hold], shares: Sequence[HeldShare]
+    ) -> tuple[Blocker, ...]:
         query = (
             "SELECT c.uid, c.namespace, c.name, c.state, c.note, h.device, h.gpu, h.access, h.share_id "
             "FROM holds h JOIN claims c ON c.uid = h.uid "
@@ -142,7 +162,22 @@ class Journal:
                 held = Hold(row[5], row[6], _access(row[7]), row[8])
                 if any(hold.excludes(held) for hold in holds):
                     found[row[0]] = Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), held.device, row[4])
-        return tuple(found.values())
+        if found or not shares:
+            return tuple(found.values())
+        shortage = share_tables.shortage(connection, uid, shares, self._boot_id)
+        if shortage is None:
+            return ()
+        query = "SELECT uid, namespace, name, state, note FROM claims WHERE uid = ?"
+        rows = [connection.execute(query, (holder,)).fetchone() for holder in shortage.holders]
+        return tuple(
+            Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), shares[0].device, row[4], shortage.text)
+            for row in rows
+        )
+
+
+def _add_cgroups(connection: sqlite3.Connection, uid: str, cgroups: Sequence[MemoryCgroup]) -> None:
+    if connection.execute("SELECT 1 FROM claims WHERE uid = ?", (uid,)).fetchone() is not None:
+        share_tables.insert_cgroups(connection, uid, cgroups)
 
 
 def _load(connection: sqlite3.Connection, uid: str) -> Record | None:
@@ -150,7 +185,7 @@ def _load(connection: sqlite3.Connection, uid: str) -> Record | None:
     if row is None:
         return None
     query = "SELECT uid, device, gpu, access, share_id FROM holds WHERE uid = ?"
-    return _record(row, [_hold(hold) for hold in connection.execute(query, (uid,))])
+    return _record(connection, row, [_hold(hold) for hold in connection.execute(query, (uid,))])
 
 
 def _records(connection: sqlite3.Connection) -> list[Record]:
@@ -160,9 +195,9 @@ def _records(connection: sqlite3.Connection) -> list[Record]:
         for row in connection.execute("SELECT uid, device, gpu, access, share_id FROM holds"):
             holds[row[0]].append(_hold(row))
         rows = connection.execute(f"SELECT {_COLUMNS} FROM claims ORDER BY seq").fetchall()  # noqa: S608 - constant
+        return [_record(connection, row, holds.get(row[1], [])) for row in rows]
     finally:
         connection.execute("COMMIT")
-    return [_record(row, holds.get(row[1], [])) for row in rows]
 
 
 def _known(connection: sqlite3.Connection, uids: Sequence[str]) -> frozenset[str]:
@@ -190,9 +225,10 @@ def _remember(connection: sqlite3.Connection, boot_id: str, rows: list[tuple[str
     )
 
 
-def _record(row: tuple[Any, ...], holds: list[Hold]) -> Record:
+def _record(connection: sqlite3.Connection, row: tuple[Any, ...], holds: list[Hold]) -> Record:
     seq, uid, namespace, name, boot_id, state, note, payload = row
     content = decode_payload(payload)
+    shares = content.shares
     return Record(
         ref=ClaimRef(namespace, name, uid),
         boot_id=boot_id,
@@ -200,6 +236,8 @@ def _record(row: tuple[Any, ...], holds: list[Hold]) -> Record:
         devices=content.payload.devices,
         steps=content.steps,
         holds=tuple(holds),
+        shares=shares,
+        cgroups=share_tables.cgroups(connection, uid) if shares else (),
         lock_keys=content.payload.lock_keys,
         adopted=content.payload.adopted,
         writer=content.payload.writer,

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from dra_gpu.claims import share_tables
 from dra_gpu.claims.journal_errors import (
     CorruptJournal,
     JournalError,
@@ -27,8 +28,9 @@ from dra_gpu.claims.journal_errors import (
 from dra_gpu.claims.locks import try_flock
 
 APPLICATION_ID = 0x44524147  # "DRAG"
-FORMAT = (1, 0)
+FORMAT = (1, 1)  # 1.1: the tables of shares
 _MINORS = 1000
+_VERSION = FORMAT[0] * _MINORS + FORMAT[1]
 _BUSY_MS = 5_000  # a transaction of the other instance takes milliseconds; five seconds leave a Prepare its deadline
 _OPEN_LOCK_S = 10.0  # making and checking a file takes well under a second
 _OPEN_LOCK_POLL_S = 0.02
@@ -84,6 +86,7 @@ def ensure(path: Path, release: str) -> CorruptJournal | None:
             damage = _inspect(path)
             if damage is None:
                 path.chmod(0o600)
+                _upgrade(path)
                 return None
             aside = _set_aside(path, damage) if damage else None
             _create(path, release)
@@ -176,8 +179,8 @@ def _create(path: Path, release: str) -> None:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT[0] * _MINORS + FORMAT[1]}")
-            for statement in SCHEMA.split(";"):
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            for statement in (*SCHEMA.split(";"), *share_tables.SCHEMA):
                 connection.execute(statement)
             connection.execute("INSERT INTO meta VALUES ('release', ?)", (release,))
             connection.execute("COMMIT")
@@ -186,6 +189,21 @@ def _create(path: Path, release: str) -> None:
         raise translate(error, path) from error
     fresh.rename(path)
     _sync_directory(path.parent)
+
+
+def _upgrade(path: Path) -> None:
+    """Add what this release's format has beyond the file's, in one transaction; a newer minor is left as it is."""
+    try:
+        with closing(connect(path)) as connection:
+            if connection.execute("PRAGMA user_version").fetchone()[0] >= _VERSION:
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in share_tables.SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
 
 
 def _set_aside(path: Path, reason: str) -> CorruptJournal:

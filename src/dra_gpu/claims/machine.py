@@ -1,11 +1,11 @@
-"""The node as steps see it: one vendor's GPUs and the CDI files of claims.
+"""The node as steps see it: one vendor's GPUs, their shares on MPS, and the CDI files of claims.
 
 CDI files are written and read on a small pool of threads owned by this object, so that neither a slow disk nor a look
 into the driver installation stops the event loop.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,14 +16,19 @@ from dra_gpu.api.resource_v1 import Device as WireDevice
 from dra_gpu.cdi.spec import ContainerEdits, Device, Spec, minimum_version
 from dra_gpu.cdi.store import SpecStoreError
 from dra_gpu.claims.ports import SpecStore
+from dra_gpu.claims.shares import MemoryBudget, MpsShare
 from dra_gpu.claims.steps import CLAIM_VARIABLE, CdiDevice, WriteCdiSpec, cdi_kind
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import Gpu
-from dra_gpu.vendors.base import FailureKind, Vendor, VendorError
+from dra_gpu.inventory.sharing import SharingAbility
+from dra_gpu.mps.service import MpsError, MpsErrorKind, MpsService, Share
+from dra_gpu.vendors.base import FailureKind, ShareEdits, Vendor, VendorError
 
 _THREADS = 4  # writes of small files to tmpfs: more threads only wait for the interpreter
 
 T = TypeVar("T")
+Budgets = Callable[[str, str], Awaitable[Sequence[MemoryBudget]]]
+Edits = Mapping[str, ShareEdits]
 
 
 class NodeMachine:
@@ -33,14 +38,27 @@ class NodeMachine:
         vendor: the GPUs.
         specs: the CDI files.
         inventory: returns what the node offers at the moment of the call.
+        budgets: returns the memory limits of a claim's pods on a GPU, from the journal.
+        mps: the MPS service; None where sharing by MPS is not enabled.
     """
 
-    def __init__(self, vendor: Vendor, specs: SpecStore, inventory: Callable[[], Inventory]) -> None:
+    def __init__(
+        self,
+        vendor: Vendor,
+        specs: SpecStore,
+        inventory: Callable[[], Inventory],
+        *,
+        budgets: Budgets,
+        mps: MpsService | None = None,
+    ) -> None:
         self._vendor = vendor
         self._specs = specs
         self._inventory = inventory
+        self._budgets = budgets
+        self._mps = mps
+        self._shares: dict[tuple[str, str], Share] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="cdi")
-        self._verified: dict[str, tuple[Hashable, Hashable]] = {}
+        self._verified: dict[str, tuple[Hashable, ...]] = {}
 
     def close(self) -> None:
         """Wait for running file work and end the threads."""
@@ -66,14 +84,106 @@ class NodeMachine:
         """
         await self._vendor.set_time_slice(self._gpu(gpu), interval)
 
+    @property
+    def serves_mps(self) -> bool:
+        """Whether there is an MPS service to ask."""
+        return self._mps is not None
+
+    def sharing(self, gpu: Gpu) -> SharingAbility:
+        """Tell what a GPU and its driver can do for shares."""
+        return self._vendor.sharing(gpu)
+
+    def pod_cgroup(self, pod: str) -> str | None:
+        """Return the cgroup of the pod of that UID; None where it was not found."""
+        return self._vendor.pod_cgroup(pod)
+
+    async def share(self, gpu: str, share: MpsShare) -> None:
+        """Have a share of a GPU on MPS.
+
+        Raises:
+            MpsError: the service refused, or its daemon limits clients in another way than was planned.
+            VendorError: the GPU is gone.
+        """
+        self._gpu(gpu)  # the service would try in vain to start a daemon on a GPU that is gone
+        daemon = await self._service(gpu).ensure(gpu)
+        if daemon.protocol is not share.protocol:
+            raise MpsError(
+                MpsErrorKind.UNSUPPORTED,
+                f"the MPS daemon of GPU {gpu} works with protocol `{daemon.protocol.value}`, but its driver offers "
+                f"`{share.protocol.value}`: install `dra-gpu mps` and the node plugin in the same release, and restart "
+                "the daemon once its GPU is free",
+            )
+        self._shares[gpu, share.name] = await self._service(gpu).share(gpu, share.name, share.limits)
+
+    async def shared(self, gpu: str, share: MpsShare) -> bool:
+        """Tell whether a share is there with its limits.
+
+        Raises:
+            MpsError: the service did not answer.
+        """
+        for known in await self._service(gpu).clients(gpu):
+            for one in known.shares:
+                if known.daemon.gpu == gpu and one.name == share.name:
+                    self._shares[gpu, share.name] = one
+                    return one.limits == share.limits
+        return False
+
+    async def unshare(self, gpu: str, name: str) -> None:
+        """Give a share up; one that is not there is as good.
+
+        Raises:
+            MpsError: it may still be there.
+        """
+        self._shares.pop((gpu, name), None)
+        if self._mps is not None:  # a service that was taken away has ended its daemons itself
+            await self._mps.stop(gpu, name)
+
+    async def shares(self) -> tuple[tuple[str, str], ...]:
+        """Return all shares on MPS by GPU and name; none where there is no service.
+
+        Raises:
+            MpsError: the service did not answer.
+        """
+        if self._mps is None:
+            return ()
+        return tuple((known.daemon.gpu, one.name) for known in await self._mps.clients() for one in known.shares)
+
+    async def memory_budgets(self, claim_uid: str, gpu: str) -> Sequence[MemoryBudget]:
+        """Return the limits that the cgroups of a claim's pods should have on a GPU.
+
+        Raises:
+            JournalError: it could not be read.
+        """
+        return await self._budgets(claim_uid, gpu)
+
+    async def memory_limit(self, gpu: str, cgroup: str) -> int | None:
+        """Return a cgroup's limit on a GPU in bytes; None where there is none.
+
+        Raises:
+            CgroupGoneError: there is no such cgroup.
+            VendorError: the GPU is gone or cannot, or the driver did not answer.
+        """
+        return await self._vendor.memory_limit(self._gpu(gpu), cgroup)
+
+    async def set_memory_limit(self, gpu: str, cgroup: str, limit: int | None) -> None:
+        """Set a cgroup's limit on a GPU, in bytes; None takes it away.
+
+        Raises:
+            CgroupGoneError: there is no such cgroup.
+            VendorError: the GPU is gone or cannot, or the driver did not answer.
+        """
+        await self._vendor.set_memory_limit(self._gpu(gpu), cgroup, limit)
+
     async def write_spec(self, step: WriteCdiSpec) -> None:
         """Write the claim's CDI file.
 
         Raises:
             VendorError: a GPU is gone, or the driver installation is incomplete.
+            MpsError: a share is not to be had.
             SpecStoreError: the file cannot be written.
         """
-        await self._in_thread(lambda: self._write(step))
+        edits = await self._share_edits(step)
+        await self._in_thread(lambda: self._write(step, edits))
 
     async def spec_intact(self, step: WriteCdiSpec) -> bool:
         """Tell whether the claim's CDI file has the content it would be written with now.
@@ -82,12 +192,13 @@ class NodeMachine:
         has changed since they were seen to agree, they still do; that takes a handful of system calls.
 
         Raises:
-            VendorError: as for `write_spec`.
+            VendorError, MpsError: as for `write_spec`.
         """
+        edits = await self._share_edits(step)
         known = self._verified.get(step.claim_uid)
-        if known is not None and None not in known and known == self._marks(step.claim_uid):
+        if known is not None and None not in known and known == self._marks(step.claim_uid, edits):
             return True
-        return await self._in_thread(lambda: self._is_intact(step))
+        return await self._in_thread(lambda: self._is_intact(step, edits))
 
     async def remove_spec(self, claim_uid: str) -> None:
         """Remove the claim's CDI file.
@@ -101,32 +212,70 @@ class NodeMachine:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _write(self, step: WriteCdiSpec) -> None:
+    def _write(self, step: WriteCdiSpec, edits: Edits) -> None:
         installation = self._vendor.installation()
-        self._specs.write(step.claim_uid, self._spec(step))
-        self._verified[step.claim_uid] = (installation, self._specs.mark(step.claim_uid))
+        self._specs.write(step.claim_uid, self._spec(step, edits))
+        self._verified[step.claim_uid] = (installation, tuple(edits.items()), self._specs.mark(step.claim_uid))
 
-    def _is_intact(self, step: WriteCdiSpec) -> bool:
-        marks = self._marks(step.claim_uid)
+    def _is_intact(self, step: WriteCdiSpec, edits: Edits) -> bool:
+        marks = self._marks(step.claim_uid, edits)
         try:
             found = self._specs.read(step.claim_uid)
         except SpecStoreError:
             return False  # whatever stands there is replaced; if it cannot be, the write says why
-        wanted = self._spec(step)
+        wanted = self._spec(step, edits)
         intact = found == msgspec.structs.replace(wanted, cdi_version=minimum_version(wanted))
         if intact:
             self._verified[step.claim_uid] = marks
         return intact
 
-    def _marks(self, claim_uid: str) -> tuple[Hashable, Hashable]:
-        return self._vendor.installation(), self._specs.mark(claim_uid)
+    def _marks(self, claim_uid: str, edits: Edits) -> tuple[Hashable, ...]:
+        return self._vendor.installation(), tuple(edits.items()), self._specs.mark(claim_uid)
 
-    def _spec(self, step: WriteCdiSpec) -> Spec:
+    def _spec(self, step: WriteCdiSpec, edits: Edits) -> Spec:
         common = self._vendor.common_edits().merged(ContainerEdits(env=(f"{CLAIM_VARIABLE}={step.claim}",)))
-        devices = tuple(
-            Device(device.cdi_name, self._vendor.device_edits([self._published(device)])) for device in step.devices
+        return Spec(
+            "", cdi_kind(self._vendor.driver_name), tuple(self._cdi_device(one, edits) for one in step.devices), common
         )
-        return Spec("", cdi_kind(self._vendor.driver_name), devices, common)
+
+    def _cdi_device(self, device: CdiDevice, edits: Edits) -> Device:
+        published = self._published(device)
+        wanted = self._vendor.device_edits([published])
+        share = edits.get(device.cdi_name)
+        if share is not None:
+            wanted = wanted.merged(self._vendor.share_edits(published.gpu, share))
+        return Device(device.cdi_name, wanted)
+
+    async def _share_edits(self, step: WriteCdiSpec) -> Edits:
+        """Return what containers need to know of the shares behind a file's devices, by CDI name."""
+        return {
+            device.cdi_name: await self._edits_of(device.gpu, device.share)
+            for device in step.devices
+            if device.share is not None
+        }
+
+    async def _edits_of(self, gpu: str, share: MpsShare) -> ShareEdits:
+        if (gpu, share.name) not in self._shares and not await self.shared(gpu, share):
+            await self.share(gpu, share)
+        known = self._shares[gpu, share.name]
+        limits = share.limits
+        return ShareEdits(
+            known.pipe_directory,
+            known.shm_directory,
+            share.protocol,
+            limits.compute_percent,
+            limits.memory_bytes,
+            limits.low_priority,
+        )
+
+    def _service(self, gpu: str) -> MpsService:
+        if self._mps is None:
+            raise MpsError(
+                MpsErrorKind.UNAVAILABLE,
+                f"GPU {gpu} is shared by MPS, but this node plugin runs without the MPS service (`dra-gpu mps`): "
+                "enable it again until no claim uses it",
+            )
+        return self._mps
 
     def _gpu(self, gpu: str) -> Gpu:
         found = next(self._inventory().of_gpu(gpu), None)

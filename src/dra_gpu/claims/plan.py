@@ -5,20 +5,26 @@ tool can query it), is never counted as a holder, and never changes a setting. T
 its container runtime to add nothing of its own accord (`NVIDIA_VISIBLE_DEVICES=void`).
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dra_gpu.api.nvidia_v1beta1 import GpuConfig, SharingStrategy, TimeSliceInterval
+from dra_gpu.api.dra_gpu_v1alpha1 import SharedGpuConfig
+from dra_gpu.api.nvidia_v1beta1 import GpuConfig, MpsConfig, SharingStrategy, TimeSliceInterval
 from dra_gpu.api.opaque import OpaqueConfig
 from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult
 from dra_gpu.claims import allocation as allocations
+from dra_gpu.claims import sharing
+from dra_gpu.claims.enforcement import Surroundings
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice, Refusal, RefusedError
 from dra_gpu.claims.record import Access, Hold
-from dra_gpu.claims.steps import CdiDevice, SetTimeSlice, Step, WriteCdiSpec, cdi_kind
+from dra_gpu.claims.shares import HeldShare, MemoryCgroup
+from dra_gpu.claims.sharing import Sharing
+from dra_gpu.claims.steps import CdiDevice, LimitMemory, SetTimeSlice, ShareOnMps, Step, WriteCdiSpec, cdi_kind
 from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import View
 
-_SERVED = (View.GPU, View.MONITOR)
+_SERVED = (View.GPU, View.SHARED, View.MONITOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,8 @@ class Plan:
         devices: the answer once all steps are applied.
         holds: what the claim holds from then on.
         lock_keys: the GPUs (by slot, in PCI order) to lock while steps are applied or undone.
+        shares: which of the holds are parts of GPUs, and how much.
+        cgroups: where the driver limits the memory of those.
     """
 
     ref: ClaimRef
@@ -38,6 +46,8 @@ class Plan:
     devices: tuple[PreparedDevice, ...]
     holds: tuple[Hold, ...]
     lock_keys: tuple[str, ...]
+    shares: tuple[HeldShare, ...] = ()
+    cgroups: tuple[MemoryCgroup, ...] = ()
 
     @property
     def changes_gpus(self) -> bool:
@@ -59,7 +69,7 @@ class _Item:
 
 
 def make_plan(
-    ref: ClaimRef, allocation: AllocationResult, *, driver: str, pool: str, inventory: Inventory
+    ref: ClaimRef, allocation: AllocationResult, *, driver: str, pool: str, inventory: Inventory, around: Surroundings
 ) -> Plan | Refusal:
     """Return what to do for a claim, or why it cannot be done.
 
@@ -69,6 +79,7 @@ def make_plan(
         driver: our driver name.
         pool: our pool on this node.
         inventory: what the node offers now.
+        around: what the node can do for shares.
     """
     try:
         configs = allocations.own_configs(ref, allocation, driver)
@@ -77,31 +88,78 @@ def make_plan(
             device = _device(ref, result, inventory)
             config = allocations.config_for(ref, result, device.view, configs)
             items.append(_Item(result, device, config))
-        return _plan(ref, items, driver)
+        return _plan(ref, items, driver, _sharing(ref, items, around))
     except RefusedError as error:
         return error.refusal
 
 
-def _plan(ref: ClaimRef, items: list[_Item], driver: str) -> Plan:
-    settings: dict[str, Step] = {}
-    for item in items:
-        interval = None if item.observer else _time_slice(ref, item)
-        if interval is not None:
-            uuid = item.device.gpu.uuid
-            settings[uuid] = SetTimeSlice(uuid, interval)
+def _plan(ref: ClaimRef, items: list[_Item], driver: str, shared: dict[str, Sharing]) -> Plan:
     used = {item.device.gpu.uuid: item.device.gpu for item in items if not item.observer}
     order = sorted(used.values(), key=naming.slot)
-    steps = [settings[gpu.uuid] for gpu in order if gpu.uuid in settings]
+    settings = _settings(ref, items, shared)
+    steps = [step for gpu in order for step in settings if step.gpu == gpu.uuid]
+    cdi: tuple[Step, ...] = ()
     if items:
-        cdi_devices = {_cdi_name(ref, item): _cdi_device(ref, item) for item in items}
-        steps.append(WriteCdiSpec(ref.uid, f"{ref.namespace}/{ref.name}", tuple(cdi_devices.values())))
+        cdi_devices = {_cdi_name(ref, item): _cdi_device(ref, item, shared) for item in items}
+        cdi = (WriteCdiSpec(ref.uid, f"{ref.namespace}/{ref.name}", tuple(cdi_devices.values())),)
     return Plan(
         ref=ref,
-        steps=tuple(steps),
+        steps=(*steps, *cdi),
         devices=tuple(_answer(ref, item, driver) for item in items),
         holds=_holds(items),
         lock_keys=tuple(naming.slot(gpu) for gpu in order),
+        shares=tuple(one.held for one in shared.values() if one.held is not None),
+        cgroups=_summed(cgroup for one in shared.values() for cgroup in one.cgroups),
     )
+
+
+def _sharing(ref: ClaimRef, items: Sequence[_Item], around: Surroundings) -> dict[str, Sharing]:
+    """Return how devices are shared, by CDI name; those that are not shared or only watched are left out."""
+    shared: dict[str, Sharing] = {}
+    on_mps: dict[str, PublishedDevice] = {}
+    for item in items:
+        name = _cdi_name(ref, item)
+        if item.observer or name in shared:
+            continue
+        mps = _mps(item)
+        if item.device.view is View.SHARED:
+            config = item.config if isinstance(item.config, SharedGpuConfig) else None
+            shared[name] = sharing.share_of_gpu(ref, item.result, item.device, config, around)
+        elif mps is not None:
+            governed = {it.device.name: it.device for it in items if it.config is item.config and not it.observer}
+            shared[name] = sharing.whole_gpu(ref, item.device, mps, tuple(governed.values()), around)
+        if name in shared and shared[name].mps is not None:
+            on_mps[name] = item.device
+    sharing.refuse_several_pipes(ref, tuple(on_mps.values()))
+    return shared
+
+
+def _summed(cgroups: Iterable[MemoryCgroup]) -> tuple[MemoryCgroup, ...]:
+    """Return one entry for each cgroup and GPU, with all that the claim may use there."""
+    sums: dict[tuple[str, str], int] = {}
+    for one in cgroups:
+        sums[one.gpu, one.cgroup] = sums.get((one.gpu, one.cgroup), 0) + one.limit
+    return tuple(MemoryCgroup(gpu, cgroup, limit) for (gpu, cgroup), limit in sums.items())
+
+
+def _settings(
+    ref: ClaimRef, items: Sequence[_Item], shared: dict[str, Sharing]
+) -> list[SetTimeSlice | ShareOnMps | LimitMemory]:
+    """Return the steps that change GPUs, each kind once for a GPU."""
+    steps: dict[tuple[type[Step], str], SetTimeSlice | ShareOnMps | LimitMemory] = {}
+    for item in items:
+        if item.observer:
+            continue
+        uuid = item.device.gpu.uuid
+        interval = _time_slice(item)
+        if interval is not None:
+            steps[SetTimeSlice, uuid] = SetTimeSlice(uuid, interval)
+        one = shared.get(_cdi_name(ref, item))
+        if one is not None and one.mps is not None:
+            steps[ShareOnMps, uuid] = ShareOnMps(uuid, one.mps)
+        if one is not None and one.cgroups:
+            steps[LimitMemory, uuid] = LimitMemory(uuid, ref.uid)
+    return list(steps.values())
 
 
 def _device(ref: ClaimRef, result: DeviceRequestAllocationResult, inventory: Inventory) -> PublishedDevice:
@@ -130,18 +188,22 @@ def _device(ref: ClaimRef, result: DeviceRequestAllocationResult, inventory: Inv
     return device
 
 
-def _time_slice(ref: ClaimRef, item: _Item) -> TimeSliceInterval | None:
-    """Return the time slice that the config asks for; None when it says nothing about sharing."""
+def _time_slice(item: _Item) -> TimeSliceInterval | None:
+    """Return the time slice that the config of a whole GPU asks for; None when it asks for none."""
     if not isinstance(item.config, GpuConfig) or item.config.sharing is None:
         return None
-    sharing = item.config.sharing
-    if sharing.strategy is SharingStrategy.MPS:
-        raise RefusedError(
-            f"claim {ref}: sharing.strategy MPS for device {item.device.name} comes with the `shared` view, which this "
-            "release does not have: write strategy TimeSlicing, leave `sharing` out, or use a release with that view",
-            retryable=False,
-        )
-    return (sharing.time_slicing_config.interval if sharing.time_slicing_config else None) or TimeSliceInterval.DEFAULT
+    chosen = item.config.sharing
+    if chosen.strategy is not SharingStrategy.TIME_SLICING:
+        return None
+    return (chosen.time_slicing_config.interval if chosen.time_slicing_config else None) or TimeSliceInterval.DEFAULT
+
+
+def _mps(item: _Item) -> MpsConfig | None:
+    """Return the limits when the config of a whole GPU asks for MPS; None when it does not."""
+    if not isinstance(item.config, GpuConfig) or item.config.sharing is None:
+        return None
+    chosen = item.config.sharing
+    return (chosen.mps_config or MpsConfig()) if chosen.strategy is SharingStrategy.MPS else None
 
 
 def _cdi_name(ref: ClaimRef, item: _Item) -> str:
@@ -149,8 +211,10 @@ def _cdi_name(ref: ClaimRef, item: _Item) -> str:
     return f"{ref.uid}-{item.device.name}{share}"
 
 
-def _cdi_device(ref: ClaimRef, item: _Item) -> CdiDevice:
-    return CdiDevice(_cdi_name(ref, item), item.device.name, item.device.gpu.uuid, item.device.view)
+def _cdi_device(ref: ClaimRef, item: _Item, shared: dict[str, Sharing]) -> CdiDevice:
+    name = _cdi_name(ref, item)
+    share = shared[name].mps if name in shared else None
+    return CdiDevice(name, item.device.name, item.device.gpu.uuid, item.device.view, share)
 
 
 def _answer(ref: ClaimRef, item: _Item, driver: str) -> PreparedDevice:

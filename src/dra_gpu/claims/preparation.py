@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from dra_gpu.api.resource_v1 import AllocationResult
+from dra_gpu.api.resource_v1 import AllocationResult, ResourceClaim
 from dra_gpu.claims import execution
+from dra_gpu.claims.allocation import pods_of
+from dra_gpu.claims.enforcement import Surroundings
 from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
@@ -22,13 +24,16 @@ from dra_gpu.claims.plan import Plan, make_plan
 from dra_gpu.claims.ports import ClaimReader, ClaimReadError
 from dra_gpu.claims.record import Blocker, Record, State
 from dra_gpu.claims.retry import retrying
-from dra_gpu.claims.steps import Machine, WriteCdiSpec
+from dra_gpu.claims.shares import MemoryCgroup
+from dra_gpu.claims.steps import LimitMemory, Machine, WriteCdiSpec
+from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory
 
 _log = structlog.get_logger(__name__)
 
 HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
 _HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
+_NAMED = 5  # holders in a message
 _AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
 
 
@@ -52,6 +57,8 @@ class Preparation:
         claim_locks: one lock a claim, shared with other instances.
         gpu_locks: one lock a GPU, shared with other instances.
         held_wait: seconds to wait inside a call for a device that another claim still holds.
+        on_prepared: told of each record that has become prepared, or was found to be, after the call's answer; it
+            returns at once.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class Preparation:
         claim_locks: ClaimLocks,
         gpu_locks: GpuLocks,
         held_wait: float = HELD_WAIT_S,
+        on_prepared: Callable[[Record], None] = lambda _record: None,
     ) -> None:
         self._identity = identity
         self._journal = journal
@@ -74,6 +82,7 @@ class Preparation:
         self._claim_locks = claim_locks
         self._gpu_locks = gpu_locks
         self._held_wait = held_wait
+        self._on_prepared = on_prepared
         self._leaving: dict[str, int] = {}
         self._changed = asyncio.Event()
 
@@ -85,8 +94,8 @@ class Preparation:
             until: nothing new is begun after this moment of the loop's clock.
 
         Raises:
-            RefusedError, VendorError, JournalError, ClaimReadError, SpecStoreError, LockTimeoutError, StepFailedError:
-                it is not ready; see `refusal_of`.
+            RefusedError, VendorError, MpsError, JournalError, ClaimReadError, SpecStoreError, LockTimeoutError,
+                StepFailedError: it is not ready; see `refusal_of`.
         """
         if not ref.has_valid_uid:
             raise RefusedError(
@@ -134,17 +143,25 @@ class Preparation:
         busy = frozenset(uid for uid in uids if self._claim_locks.is_wanted(uid))
         return busy | await self._journal.known(uids)
 
-    async def repair(self, ref: ClaimRef, until: float, *, seq: int) -> bool:
+    async def repair(self, ref: ClaimRef, until: float, *, seq: int, pods: Sequence[str] = ()) -> bool:
         """Verify a prepared claim and apply what is missing; return whether anything was.
 
         A quarantined record whose GPUs are back becomes prepared again.
+
+        Args:
+            ref: the claim.
+            until: as for `prepare`.
+            seq: only if the claim's record is still that one.
+            pods: UIDs of the pods that use it now; those that have joined are limited, too.
         """
         async with self._record(ref, until, seq) as record:
             if record is None or record.fault or record.state.in_between:
                 return False
+            await self._admit(record, pods)
             repaired = await self._repair(record, until)
             if record.state is State.QUARANTINED:
                 await self._journal.mark(ref.uid, State.PREPARED)
+            self._tell(record)
             return repaired
 
     async def erase(self, ref: ClaimRef, until: float, *, seq: int) -> bool:
@@ -186,6 +203,41 @@ class Preparation:
         async with self._claim_locks.hold(uid, "reconciliation", until):
             if await self._journal.load(uid) is None:
                 await self._machine.remove_spec(uid)
+
+    async def remove_orphaned_share(self, gpu: str, name: str, until: float) -> bool:
+        """Give up a share on MPS that belongs to no record; False when one has it, or the GPU is not there."""
+        device = next(self._inventory().of_gpu(gpu), None)
+        if device is None:
+            return False
+        async with self._gpu_locks.hold((naming.slot(device.gpu),), "reconciliation", until):
+            # A record is written under the locks of its GPUs, and before its share is made.
+            for record in await self._journal.records():
+                if name in record.share_names:
+                    return False
+            await self._machine.unshare(gpu, name)
+            return True
+
+    async def _admit(self, record: Record, pods: Sequence[str]) -> None:
+        """Note the cgroups of pods that have joined a claim whose memory is limited by cgroup."""
+        limited = {step.gpu for step in record.steps if isinstance(step, LimitMemory)}
+        limits = dict.fromkeys(limited, 0)
+        for share in record.shares:
+            if share.gpu in limited:
+                limits[share.gpu] += share.memory_bytes
+        known = {(one.gpu, one.cgroup) for one in record.cgroups}
+        found = [cgroup for pod in pods if limits and (cgroup := self._machine.pod_cgroup(pod)) is not None]
+        joined = [
+            MemoryCgroup(gpu, cgroup, limit)
+            for gpu, limit in limits.items()
+            for cgroup in found
+            if limit and (gpu, cgroup) not in known
+        ]
+        if joined:
+            await self._journal.add_cgroups(record.ref.uid, joined)
+
+    def _tell(self, record: Record) -> None:
+        """Tell that a claim is prepared, once the answer to the call at work has gone its way."""
+        asyncio.get_running_loop().call_soon(self._on_prepared, record)
 
     def _is_current(self, record: Record) -> bool:
         return record.boot_id == self._journal.boot_id
@@ -234,6 +286,8 @@ class Preparation:
             state=State.UNPREPARING,
             steps=tuple(step for step in record.steps if step in left),
             holds=tuple(hold for hold in record.holds if hold.gpu in held),
+            shares=tuple(share for share in record.shares if share.gpu in held),
+            cgroups=tuple(cgroup for cgroup in record.cgroups if cgroup.gpu in held),
         )
         if narrowed.steps == record.steps or record.fault:
             return
@@ -242,9 +296,17 @@ class Preparation:
             self._wake()
 
     async def _prepare_anew(self, ref: ClaimRef, until: float) -> Prepared:
-        allocation = await self._allocation(ref, until)
-        identity = self._identity
-        plan = make_plan(ref, allocation, driver=identity.driver, pool=identity.pool, inventory=self._inventory())
+        claim, allocation = await self._allocated(ref, until)
+        plan = make_plan(
+            ref,
+            allocation,
+            driver=self._identity.driver,
+            pool=self._identity.pool,
+            inventory=self._inventory(),
+            around=Surroundings(
+                self._machine.sharing, self._machine.serves_mps, pods_of(claim), self._machine.pod_cgroup
+            ),
+        )
         if isinstance(plan, Refusal):
             raise RefusedError(plan.message, retryable=plan.retryable)
         if not plan.devices:
@@ -252,14 +314,15 @@ class Preparation:
         held_until = min(until, asyncio.get_running_loop().time() + self._held_wait)
         while True:
             async with self._gpu_locks.hold(plan.lock_keys, str(ref), until):
-                blockers = await self._journal.blockers(ref.uid, plan.holds) if plan.changes_gpus else ()
+                asked = plan.changes_gpus
+                blockers = await self._journal.blockers(ref.uid, plan.holds, plan.shares) if asked else ()
                 if not blockers:
                     blockers = await self._carry_out(plan, until)
             if not blockers:
                 return Prepared(plan.devices)
             await self._wait_until_free(plan, blockers, held_until)
 
-    async def _allocation(self, ref: ClaimRef, until: float) -> AllocationResult:
+    async def _allocated(self, ref: ClaimRef, until: float) -> tuple[ResourceClaim, AllocationResult]:
         claim = await retrying(lambda: self._reader.get(ref.namespace, ref.name), _retryable_read, until)
         if claim is None:
             raise RefusedError(f"claim {ref} does not exist any more: its pod is being replaced", retryable=True)
@@ -273,7 +336,7 @@ class Preparation:
             raise RefusedError(
                 f"claim {ref} is not allocated: the scheduler has to place its pod first", retryable=True
             )
-        return claim.status.allocation
+        return claim, claim.status.allocation
 
     async def _carry_out(self, plan: Plan, until: float) -> tuple[Blocker, ...]:
         """Journal, apply, journal; returns who is in the way, and then nothing was done."""
@@ -286,6 +349,8 @@ class Preparation:
             devices=plan.devices,
             steps=steps,
             holds=plan.holds,
+            shares=plan.shares,
+            cgroups=plan.cgroups,
             lock_keys=plan.lock_keys,
         )
         blockers = await self._journal.begin(record)
@@ -301,6 +366,7 @@ class Preparation:
         except JournalError:
             await self._give_up(record, await execution.undo(steps, self._machine, until))
             raise
+        self._tell(replace(record, state=State.PREPARED))
         return ()
 
     async def _give_up(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
@@ -320,13 +386,13 @@ class Preparation:
             for blocker in blockers:
                 await self._reclaim(blocker)
             changed = self._changed
-            blockers = await self._journal.blockers(plan.ref.uid, plan.holds)
+            blockers = await self._journal.blockers(plan.ref.uid, plan.holds, plan.shares)
             if not blockers:
                 return
             if plan.ref.uid in self._leaving:
                 raise RefusedError(f"claim {plan.ref} is being unprepared: its pod has gone", retryable=True)
             if loop.time() >= until:
-                raise _held(plan.ref, blockers[0])
+                raise _held(plan.ref, blockers)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(until, loop.time() + _HELD_POLL_S)):
                     await changed.wait()
@@ -383,11 +449,18 @@ def _gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
     )
 
 
-def _held(ref: ClaimRef, blocker: Blocker) -> RefusedError:
-    note = f" ({blocker.note[:200]})" if blocker.note else ""
+def _held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
+    first = blockers[0]
+    note = f" ({first.note[:200]})" if first.note else ""
+    free = "it comes free when the kubelet has stopped that claim's pod; the kubelet tries again by itself"
+    if not first.shortage:
+        return RefusedError(
+            f"claim {ref}: device {first.device} still held by claim {first.ref}{note}: {free}", retryable=True
+        )
+    named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
+    more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
     return RefusedError(
-        f"claim {ref}: device {blocker.device} still held by claim {blocker.ref}{note}: it comes free when the kubelet "
-        "has stopped that claim's pod; the kubelet tries again by itself",
+        f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}: {free}",
         retryable=True,
     )
 

@@ -8,13 +8,14 @@ the one that was looked at.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from dra_gpu.cdi.store import SpecStoreError
 from dra_gpu.claims.adoption import adopted
+from dra_gpu.claims.allocation import pods_of
 from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.ports import ClaimReader, ClaimReadError, SpecStore
@@ -22,7 +23,9 @@ from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.reconcile import Action, Decision, NodeFacts, Presence, decide, needs_claim, presence
 from dra_gpu.claims.record import Record
 from dra_gpu.claims.refusals import refusal_of
+from dra_gpu.claims.shares import is_ours
 from dra_gpu.inventory.devices import Inventory
+from dra_gpu.mps.service import MpsError
 
 _log = structlog.get_logger(__name__)
 
@@ -33,11 +36,12 @@ _JITTER = 0.1  # of the period, so that the nodes of a cluster do not ask in ste
 
 @dataclass(slots=True)
 class Report:
-    """What one pass did: how many records each action met, how many files were orphans, and what failed."""
+    """What one pass did: how many records each action met, how many files and shares were orphans, what failed."""
 
     actions: Counter[Action] = field(default_factory=Counter)
     adopted: int = 0
     orphans: int = 0
+    orphaned_shares: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -51,6 +55,7 @@ class Reconciler:
         specs: the CDI files.
         reader: claims of the API server.
         inventory: returns what the node offers; None while it could not be enumerated.
+        shares: returns all shares on MPS by GPU and name.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Reconciler:
         specs: SpecStore,
         reader: ClaimReader,
         inventory: Callable[[], Inventory | None],
+        shares: Callable[[], Awaitable[Sequence[tuple[str, str]]]],
     ) -> None:
         self._identity = identity
         self._preparation = preparation
@@ -69,6 +75,7 @@ class Reconciler:
         self._specs = specs
         self._reader = reader
         self._inventory = inventory
+        self._shares = shares
 
     async def run(self, period: float, in_charge: Callable[[], bool] = lambda: True) -> None:
         """Reconcile once a period, for ever. The first pass comes after one period.
@@ -105,8 +112,16 @@ class Reconciler:
         room = asyncio.Semaphore(_AT_ONCE)
         await asyncio.gather(*(self._settle(record, facts, room, report) for record in records))
         await self._remove_orphans(report)
+        await self._remove_orphaned_shares(records, report)
         done = {action.value: count for action, count in report.actions.items() if action is not Action.KEEP}
-        _log.info("reconciled", records=len(records), adopted=report.adopted, orphans=report.orphans, **done)
+        _log.info(
+            "reconciled",
+            records=len(records),
+            adopted=report.adopted,
+            orphans=report.orphans,
+            shares=report.orphaned_shares,
+            **done,
+        )
         return report
 
     def _seen(self) -> Inventory | None:
@@ -126,21 +141,23 @@ class Reconciler:
     async def _settle(self, record: Record, facts: NodeFacts, room: asyncio.Semaphore, report: Report) -> None:
         async with room:
             try:
-                found = await self._look_up(record.ref) if needs_claim(record, facts) else Presence.UNKNOWN
+                found, pods = await self._look_up(record.ref) if needs_claim(record, facts) else (Presence.UNKNOWN, ())
                 decision = decide(record, facts, found)
                 report.actions[decision.action] += 1
-                await self._carry_out(record, decision)
+                await self._carry_out(record, decision, pods)
             except Exception as error:  # noqa: BLE001 - one record never stops the others
                 self._failed(record.ref, error, report)
 
-    async def _look_up(self, ref: ClaimRef) -> Presence:
+    async def _look_up(self, ref: ClaimRef) -> tuple[Presence, tuple[str, ...]]:
+        """Return whether a claim is there, and the pods that use it."""
         try:
-            return presence(ref, await self._reader.get(ref.namespace, ref.name))
+            claim = await self._reader.get(ref.namespace, ref.name)
         except ClaimReadError as error:
             _log.info("claim cannot be compared with the API server", claim=str(ref), reason=str(error))
-            return Presence.UNKNOWN
+            return Presence.UNKNOWN, ()
+        return presence(ref, claim), pods_of(claim) if claim is not None else ()
 
-    async def _carry_out(self, record: Record, decision: Decision) -> None:
+    async def _carry_out(self, record: Record, decision: Decision, pods: tuple[str, ...]) -> None:
         ref, seq = record.ref, record.seq
         until = asyncio.get_running_loop().time() + _BUDGET_S
         if decision.reason and decision.action is not Action.KEEP:
@@ -149,7 +166,7 @@ class Reconciler:
             case Action.KEEP:
                 return
             case Action.VERIFY:
-                await self._preparation.repair(ref, until, seq=seq)
+                await self._preparation.repair(ref, until, seq=seq, pods=pods)
             case Action.PREPARE:
                 await self._preparation.prepare(ref, until)
             case Action.ERASE:
@@ -202,6 +219,27 @@ class Reconciler:
                 report.orphans += 1
             except Exception as error:  # noqa: BLE001 - one file never stops the others
                 self._failed(ClaimRef("", "", uid), error, report)
+
+    async def _remove_orphaned_shares(self, records: Sequence[Record], report: Report) -> None:
+        """Give up shares on MPS with names of ours that belong to no record."""
+        if self._seen() is None:
+            return
+        owned = frozenset(name for record in records for name in record.share_names)
+        try:
+            shares = await self._shares()
+        except MpsError as error:
+            _log.warning("shares cannot be compared with the MPS service", reason=str(error))
+            return
+        for gpu, name in shares:
+            if name in owned or not is_ours(name):
+                continue
+            try:
+                until = asyncio.get_running_loop().time() + _BUDGET_S
+                if await self._preparation.remove_orphaned_share(gpu, name, until):
+                    _log.warning("gave up a share that belongs to no claim", gpu=gpu, share=name)
+                    report.orphaned_shares += 1
+            except Exception as error:  # noqa: BLE001 - one share never stops the others
+                self._failed(ClaimRef("", "", name), error, report)
 
     async def _unrecorded(self) -> Collection[str]:
         """Return claims with a CDI file and no record, files first: a record is written before its file."""

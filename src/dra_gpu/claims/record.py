@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dra_gpu.claims import shares as share_codec
 from dra_gpu.claims import steps as step_codec
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice
+from dra_gpu.claims.shares import HeldShare, MemoryCgroup
 from dra_gpu.claims.steps import Step, UnknownStep
 
 
@@ -63,12 +65,21 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A claim that holds something which another claim wants."""
+    """A claim that holds something which another claim wants.
+
+    Attributes:
+        ref: the holder.
+        state: how far it has come.
+        device: what it holds.
+        note: why it was quarantined.
+        shortage: what of a shared GPU is not free; empty where the device as a whole is held.
+    """
 
     ref: ClaimRef
     state: State
     device: str
     note: str
+    shortage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
         steps: undecoded steps in the order of their application.
         lock_keys: GPU locks under which the steps are applied and undone, in order.
         adopted: found on the node without a record; the claim's own configs are not known yet.
+        shares: undecoded `HeldShare`s.
     """
 
     writer: str = ""
@@ -102,6 +114,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[msgspec.Raw, ...] = ()
     lock_keys: tuple[str, ...] = ()
     adopted: bool = False
+    shares: tuple[msgspec.Raw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,8 @@ class Record:
         devices: the answer to the kubelet.
         steps: decoded steps; those of an unreadable record are missing.
         holds: what it holds.
+        shares: what of it are parts of GPUs.
+        cgroups: where the memory of its shares is limited; grows as pods join.
         lock_keys: see `Payload`.
         adopted: see `Payload`.
         writer: release that wrote it.
@@ -130,6 +145,8 @@ class Record:
     devices: tuple[PreparedDevice, ...] = ()
     steps: tuple[Step, ...] = ()
     holds: tuple[Hold, ...] = ()
+    shares: tuple[HeldShare, ...] = ()
+    cgroups: tuple[MemoryCgroup, ...] = ()
     lock_keys: tuple[str, ...] = ()
     adopted: bool = False
     writer: str = ""
@@ -143,6 +160,12 @@ class Record:
         """UUIDs of the GPUs behind its devices."""
         return frozenset(hold.gpu for hold in self.holds)
 
+    @property
+    def share_names(self) -> frozenset[str]:
+        """Names of all shares on MPS that it may have; also when its steps cannot be read."""
+        ids = (hold.share_id for hold in self.holds if hold.share_id)
+        return frozenset({share_codec.claim_share_name(self.ref.uid), *map(share_codec.share_name, ids)})
+
 
 def encode_payload(record: Record, writer: str) -> bytes:
     """Return the JSON of a new record."""
@@ -153,6 +176,7 @@ def encode_payload(record: Record, writer: str) -> bytes:
             steps=tuple(msgspec.Raw(step_codec.encode(step)) for step in record.steps),
             lock_keys=record.lock_keys,
             adopted=record.adopted,
+            shares=tuple(msgspec.Raw(share_codec.encode(share)) for share in record.shares),
         )
     )
 
@@ -165,6 +189,12 @@ class Content:
     steps: tuple[Step, ...]
     fault: str = ""
     undoable: bool = True
+
+    @property
+    def shares(self) -> tuple[HeldShare, ...]:
+        """The shares as far as this release understands them; what they take of a GPU stands in columns, too."""
+        decoded = (share_codec.decode(bytes(raw)) for raw in self.payload.shares)
+        return tuple(share for share in decoded if share is not None)
 
 
 def decode_payload(raw: bytes) -> Content:

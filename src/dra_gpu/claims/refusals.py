@@ -7,6 +7,7 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import LockTimeoutError
 from dra_gpu.claims.outcome import Refusal, RefusedError
 from dra_gpu.claims.ports import ClaimReadError
+from dra_gpu.mps.service import MpsError, MpsErrorKind
 from dra_gpu.vendors.base import FailureKind, VendorError
 
 
@@ -25,6 +26,8 @@ def refusal_of(what: str, error: Exception) -> Refusal | None:
         case VendorError():
             lasting = (FailureKind.UNSUPPORTED, FailureKind.REFUSED)
             return Refusal(f"{what}: {error}", retryable=error.kind not in lasting)
+        case MpsError():
+            return Refusal(f"{what}: {error}", retryable=error.kind is not MpsErrorKind.UNSUPPORTED)
         case ClaimReadError():
             return Refusal(f"{what}: {error}", retryable=error.retryable)
         case JournalError() | SpecStoreError() | InvalidSpecError() | LockTimeoutError() | OSError():

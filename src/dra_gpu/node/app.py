@@ -129,7 +129,7 @@ class NodePlugin:
             period=chosen.rescan_period,
         )
         specs = SpecStore(chosen.cdi_root, f"k8s.{vendor.driver_name}")
-        machine = NodeMachine(vendor, specs, watch.inventory)
+        machine = NodeMachine(vendor, specs, watch.inventory, budgets=journal.memory_budgets)
         stack.callback(machine.close)
         claim_locks, gpu_locks = ClaimLocks(chosen.state_dir / "locks"), GpuLocks(chosen.state_dir / "locks")
         stack.callback(claim_locks.close)
@@ -152,6 +152,7 @@ class NodePlugin:
             specs=specs,
             reader=reader,
             inventory=watch.known_inventory,
+            shares=machine.shares,
         )
         engine = Engine(preparation)
         stack.push_async_callback(_drain, engine)

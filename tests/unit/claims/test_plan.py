@@ -7,21 +7,26 @@ from hypothesis import strategies as st
 
 from dra_gpu.api.nvidia_v1beta1 import GpuConfig, GpuSharing, SharingStrategy, TimeSliceInterval, TimeSlicingConfig
 from dra_gpu.claims import allocation
+from dra_gpu.claims.enforcement import Surroundings
 from dra_gpu.claims.outcome import Refusal, RefusedError
 from dra_gpu.claims.plan import Plan, make_plan
 from dra_gpu.claims.record import Access, Hold
 from dra_gpu.claims.steps import SetTimeSlice, WriteCdiSpec
 from dra_gpu.inventory.model import SickGpu, View
+from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from tests.unit.claims.world import DRIVER, LONG, POOL, claim_of, config, inventory_of, ref, result
 from tests.unit.inventory.builders import gpu
 
 MPS = {"sharing": {"strategy": "MPS"}}
 
 
-def plan(*results, configs=(), inventory=None) -> Plan | Refusal:
+AROUND = Surroundings(lambda _gpu: SharingAbility(MpsProtocol.NAMESPACE, memory_limits=True))
+
+
+def plan(*results, configs=(), inventory=None, around=AROUND) -> Plan | Refusal:
     claim = claim_of(ref(), *results, configs=configs)
     inventory = inventory or inventory_of([gpu(number) for number in range(4)])
-    return make_plan(ref(), claim.status.allocation, driver=DRIVER, pool=POOL, inventory=inventory)
+    return make_plan(ref(), claim.status.allocation, driver=DRIVER, pool=POOL, inventory=inventory, around=around)
 
 
 def slices(made: Plan) -> list[TimeSliceInterval]:
@@ -111,13 +116,6 @@ def test_an_invalid_config_is_refused_with_claim_request_and_field(bad, words):
     assert not refusal.retryable
     for word in ("team-a/shared (aaaa)", "request main", words):
         assert word in refusal.message
-
-
-def test_mps_is_refused_with_the_way_out():
-    refusal = plan("gpu-0", configs=[config(**MPS)])
-    for word in ("MPS", "`shared` view", "TimeSlicing", "gpu-0"):
-        assert word in refusal.message
-    assert not refusal.retryable
 
 
 def test_an_unknown_device_is_refused_with_what_is_wrong_on_the_node():

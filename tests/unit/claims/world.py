@@ -9,7 +9,7 @@ import msgspec
 
 from dra_gpu.api import resource_v1 as wire
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
-from dra_gpu.cdi.spec import ContainerEdits, DeviceNode
+from dra_gpu.cdi.spec import ContainerEdits, DeviceNode, Mount
 from dra_gpu.cdi.store import SpecStore
 from dra_gpu.claims.engine import Engine, Limits
 from dra_gpu.claims.journal import Journal
@@ -19,28 +19,33 @@ from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.ports import ClaimReadError
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.reconciler import Reconciler
+from dra_gpu.claims.record import Record
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
-from dra_gpu.inventory.model import Gpu, Scan, SickGpu
-from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.inventory.model import Gpu, Scan, SickGpu, View
+from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
+from dra_gpu.mps import service as mps
+from dra_gpu.vendors.base import CgroupGoneError, FailureKind, ShareEdits, VendorError
 from tests.unit.inventory.builders import gpu
 
 DRIVER = "gpu.nvidia.com"
 POOL = "node-a"
 BOOT = "boot-1"
 
+VIEWS = (View.GPU, View.SHARED, View.MONITOR)
+
 LONG = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
 
 
 def inventory_of(gpus: Sequence[Gpu], sick: Sequence[SickGpu] = ()) -> Inventory:
-    """Return the `gpu` and `monitor` views of some GPUs."""
+    """Return the `gpu`, `shared` and `monitor` views of some GPUs."""
     names = naming.assign({}, gpus)
-    return views.build(Scan(gpus=tuple(gpus), sick=tuple(sick)), names).inventory
+    return views.build(Scan(gpus=tuple(gpus), sick=tuple(sick)), names, VIEWS).inventory
 
 
 def config(kind: str = "GpuConfig", *, source: str = "FromClaim", requests=(), driver: str = DRIVER, **fields):
     """Return an opaque config of an allocation."""
-    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, **fields}
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind} | fields
     opaque = wire.OpaqueDeviceConfiguration(driver, msgspec.Raw(msgspec.json.encode(parameters)))
     return wire.DeviceAllocationConfiguration(source, list(requests), opaque)
 
@@ -50,12 +55,30 @@ def result(device: str, request: str = "gpu", *, driver: str = DRIVER, pool: str
     return wire.DeviceRequestAllocationResult(request, driver, pool, device, admin or None)
 
 
-def claim_of(ref: ClaimRef, *results, configs=()) -> wire.ResourceClaim:
+def share(
+    device: str, number: int, request: str = "share", *, percent: int = 20, memory: str = "10Gi", admin: bool = False
+):
+    """Return share `number` of a device, as the scheduler allocates it."""
+    consumed = {"computePercent": str(percent), "memory": memory, "clients": "1"}
+    return wire.DeviceRequestAllocationResult(request, DRIVER, POOL, device, admin or None, share_id(number), consumed)
+
+
+def share_id(number: int) -> str:
+    return f"{number:08x}-5555-4444-3333-222222222222"
+
+
+def shared_config(**fields):
+    """Return an opaque config of this driver's own kind."""
+    return config("SharedGpuConfig", apiVersion="resource.dra-gpu.dev/v1alpha1", **fields)
+
+
+def claim_of(ref: ClaimRef, *results, configs=(), pods=()) -> wire.ResourceClaim:
     """Return an allocated claim; a plain text stands for a device of ours."""
     given = [result(item) if isinstance(item, str) else item for item in results]
     allocation = wire.AllocationResult(wire.DeviceAllocationResult(given, list(configs)))
     metadata = wire.ObjectMeta(name=ref.name, namespace=ref.namespace, uid=ref.uid)
-    return wire.ResourceClaim(metadata=metadata, status=wire.ResourceClaimStatus(allocation))
+    users = [wire.ResourceClaimConsumerReference("pods", pod, pod) for pod in pods]
+    return wire.ResourceClaim(metadata=metadata, status=wire.ResourceClaimStatus(allocation, users))
 
 
 class FakeApi:
@@ -66,8 +89,8 @@ class FakeApi:
         self.fault: ClaimReadError | None = None
         self.reads = 0
 
-    def add(self, ref: ClaimRef, *results, configs=()) -> ClaimRef:
-        self.claims[ref.namespace, ref.name] = claim_of(ref, *results, configs=configs)
+    def add(self, ref: ClaimRef, *results, configs=(), pods=()) -> ClaimRef:
+        self.claims[ref.namespace, ref.name] = claim_of(ref, *results, configs=configs, pods=pods)
         return ref
 
     def delete(self, ref: ClaimRef) -> None:
@@ -93,6 +116,38 @@ class FakeVendor:
         self.calls: list[str] = []
         self.edit_fault: VendorError | None = None
         self.library = "/usr/lib/libcuda.so.1"
+        self.ability = SharingAbility(MpsProtocol.NAMESPACE, memory_limits=True)
+        self.cgroups: dict[str, str] = {}
+        self.limits: dict[tuple[str, str], int] = {}
+
+    def sharing(self, gpu: Gpu) -> SharingAbility:  # noqa: ARG002 - all GPUs can do the same
+        return self.ability
+
+    def pod_cgroup(self, pod_uid: str) -> str | None:
+        return self.cgroups.get(pod_uid)
+
+    async def memory_limit(self, gpu: Gpu, cgroup: str) -> int | None:
+        self._check_cgroup(cgroup)
+        return self.limits.get((gpu.uuid, cgroup))
+
+    async def set_memory_limit(self, gpu: Gpu, cgroup: str, limit: int | None) -> None:
+        self._check_cgroup(cgroup)
+        if limit is None:
+            self.limits.pop((gpu.uuid, cgroup), None)
+        else:
+            self.limits[gpu.uuid, cgroup] = limit
+
+    def _check_cgroup(self, cgroup: str) -> None:
+        if cgroup not in self.cgroups.values():
+            raise CgroupGoneError(f"no cgroup {cgroup}")
+
+    def share_edits(self, gpu: Gpu, share: ShareEdits) -> ContainerEdits:  # noqa: ARG002 - the Protocol's shape
+        env = ["CUDA_MPS_PIPE_DIRECTORY=/run/dra-gpu/mps"]
+        if share.protocol is MpsProtocol.CLASSIC:
+            env += [f"PERCENT={share.compute_percent}", f"MEMORY={share.memory_bytes}"]
+        if share.low_priority:
+            env.append("PRIORITY=1")
+        return ContainerEdits(env=tuple(env), mounts=(Mount(share.pipe_directory, "/run/dra-gpu/mps", ("rw",)),))
 
     async def scan(self) -> Scan:
         raise NotImplementedError
@@ -128,6 +183,61 @@ def fault(kind: FailureKind = FailureKind.TRANSIENT, text: str = "NVML says no")
     return VendorError(kind, text)
 
 
+class FakeMps:
+    """The MPS service: shares by GPU and name. `faults` are raised by calls, `modes` are the GPUs' compute modes."""
+
+    def __init__(self, protocol: MpsProtocol = MpsProtocol.NAMESPACE) -> None:
+        self.protocol = protocol
+        self.directory = "/run/dra-gpu/mps"
+        self.held: dict[tuple[str, str], mps.Limits] = {}
+        self.attached: set[tuple[str, str]] = set()
+        self.faults: list[mps.MpsError] = []
+        self.calls: list[str] = []
+
+    def _called(self, what: str) -> None:
+        self.calls.append(what)
+        if self.faults:
+            raise self.faults.pop(0)
+
+    def _daemon(self, gpu: str) -> mps.Daemon:
+        return mps.Daemon(gpu, self.protocol, f"{self.directory}/{gpu}/pipe", f"{self.directory}/{gpu}/shm", 7)
+
+    def _share(self, gpu: str, name: str) -> mps.Share:
+        place = f"{self.directory}/{gpu}"
+        return mps.Share(gpu, name, f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name])
+
+    async def ensure(self, gpu: str) -> mps.Daemon:
+        self._called(f"ensure {gpu}")
+        return self._daemon(gpu)
+
+    async def share(self, gpu: str, name: str, limits: mps.Limits) -> mps.Share:
+        self._called(f"share {gpu} {name}")
+        if (gpu, name) in self.attached and self.held[gpu, name] != limits:
+            raise mps.MpsError(mps.MpsErrorKind.BUSY, f"share {name} has clients")
+        self.held[gpu, name] = limits
+        return self._share(gpu, name)
+
+    async def limits(self, gpu: str, name: str, limits: mps.Limits) -> mps.Share:
+        raise NotImplementedError
+
+    async def clients(self, gpu: str = "") -> tuple[mps.GpuClients, ...]:
+        self._called(f"clients {gpu}")
+        gpus = sorted({uuid for uuid, _ in self.held if gpu in ("", uuid)})
+        return tuple(
+            mps.GpuClients(self._daemon(one), tuple(self._share(*key) for key in sorted(self.held) if key[0] == one))
+            for one in gpus
+        )
+
+    async def stop(self, gpu: str, name: str = "") -> None:
+        self._called(f"stop {gpu} {name}")
+        for key in [key for key in self.held if key[0] == gpu and name in ("", key[1])]:
+            del self.held[key]
+
+    def names(self) -> set[str]:
+        """Return the names of all shares."""
+        return {name for _, name in self.held}
+
+
 class Node:
     """One instance of the plugin on a node whose disk is `directory`. Several may share a disk, GPUs and an API."""
 
@@ -139,12 +249,20 @@ class Node:
         self.specs = SpecStore(directory / "cdi", f"k8s.{DRIVER}")
         self.inventory = inventory_of([gpu(number) for number in range(gpus)])
         self.held_wait = held_wait
+        self.mps: FakeMps | None = FakeMps()
+        self.told: list[Record] = []
 
     @asynccontextmanager
     async def running(self, limits: Limits | None = None):
         """Start an instance of the plugin; it ends at the end of the block."""
         self.journal = Journal.open(self.directory / "state", boot_id=self.boot, release="0.1.0")
-        self.machine = NodeMachine(self.vendor, self.specs, lambda: self.inventory)
+        self.machine = NodeMachine(
+            self.vendor,
+            self.specs,
+            lambda: self.inventory,
+            budgets=self.journal.memory_budgets,
+            mps=self.mps,
+        )
         claim_locks, gpu_locks = (kind(self.directory / "state" / "locks") for kind in (ClaimLocks, GpuLocks))
         identity = Identity(DRIVER, POOL)
         self.preparation = Preparation(
@@ -156,6 +274,7 @@ class Node:
             claim_locks=claim_locks,
             gpu_locks=gpu_locks,
             held_wait=self.held_wait,
+            on_prepared=self.told.append,
         )
         self.engine = Engine(self.preparation, limits or Limits(answer_margin=0.0, work_margin=0.0))
         self.reconciler = Reconciler(
@@ -165,6 +284,7 @@ class Node:
             specs=self.specs,
             reader=self.api,
             inventory=lambda: self.inventory,
+            shares=self.machine.shares,
         )
         try:
             yield self

@@ -1,0 +1,213 @@
+"""What sharing adds to a claim's plan: a part of a GPU that others use too, or a whole one shared within the claim.
+
+A share's size is what the scheduler says it consumed, never what the claim asked for. Memory is counted in whole MiB,
+the unit of MPS. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dra_gpu.api import nvidia_v1beta1, quantity
+from dra_gpu.api.config_error import InvalidConfigError
+from dra_gpu.api.dra_gpu_v1alpha1 import ClientPriority, SharedGpuConfig
+from dra_gpu.api.nvidia_v1beta1 import MpsConfig
+from dra_gpu.api.resource_v1 import DeviceRequestAllocationResult
+from dra_gpu.claims.enforcement import Surroundings, protocol_of, terms_of, why_no_mps
+from dra_gpu.claims.outcome import ClaimRef, RefusedError
+from dra_gpu.claims.shares import (
+    MEBI,
+    WHOLE_PERCENT,
+    HeldShare,
+    MemoryCgroup,
+    MpsShare,
+    claim_share_name,
+    is_share_id,
+    share_name,
+)
+from dra_gpu.inventory import capacities
+from dra_gpu.inventory.devices import PublishedDevice
+from dra_gpu.inventory.sharing import Mechanism
+from dra_gpu.mps.service import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How one device of a claim is shared.
+
+    Attributes:
+        mps: the share on MPS; None with time slices.
+        held: what it takes of a GPU that other claims use, too; None where the GPU is the claim's alone.
+        cgroups: where the driver limits its memory.
+    """
+
+    mps: MpsShare | None
+    held: HeldShare | None = None
+    cgroups: tuple[MemoryCgroup, ...] = ()
+
+
+def share_of_gpu(
+    ref: ClaimRef,
+    result: DeviceRequestAllocationResult,
+    device: PublishedDevice,
+    config: SharedGpuConfig | None,
+    around: Surroundings,
+) -> Sharing:
+    """Return how a part of a GPU is had.
+
+    Args:
+        ref: the claim, for messages.
+        result: the scheduler's decision about the device.
+        device: of the `shared` view.
+        config: what the claim says about it; None is the same as an empty one.
+        around: what the node can do.
+
+    Raises:
+        RefusedError: the allocation is no share, or its limits cannot be kept as the claim demands.
+    """
+    where = f"claim {ref}: device {device.name} of request {result.request!r}"
+    if result.share_id is None:
+        raise RefusedError(
+            f"{where} was allocated without a share id, so that the cluster takes it for one device: enable the "
+            "feature gate DRAConsumableCapacity, or use the class gpu.nvidia.com",
+            retryable=False,
+        )
+    if not is_share_id(result.share_id):
+        raise RefusedError(
+            f"{where} has the share id {result.share_id[:80]!r}, which is no UUID: recreate the claim", retryable=False
+        )
+    wanted = config or SharedGpuConfig()
+    percent = _amount(where, result.consumed_capacity, capacities.COMPUTE_PERCENT)
+    memory = _amount(where, result.consumed_capacity, capacities.MEMORY) // MEBI * MEBI
+    if not 1 <= percent <= WHOLE_PERCENT or memory < MEBI:
+        raise RefusedError(
+            f"{where} was allocated with {capacities.COMPUTE_PERCENT} {percent} and {memory} bytes of memory: a share "
+            "has 1 to 100 percent and at least 1Mi; recreate the claim",
+            retryable=False,
+        )
+    gpu = device.gpu
+    terms = terms_of(where, gpu, wanted, around)
+    mps = None
+    if terms.protocol is not None:
+        low = wanted.client_priority is ClientPriority.BELOW_NORMAL
+        mps = MpsShare(share_name(result.share_id), terms.protocol, Limits(percent, memory, low))
+    held = HeldShare(
+        device=device.name,
+        share_id=result.share_id,
+        gpu=gpu.uuid,
+        strategy=terms.strategy,
+        percent=percent,
+        memory_bytes=memory,
+        compute=terms.compute,
+        memory=terms.memory,
+        clients=_optional(where, result.consumed_capacity, capacities.CLIENTS),
+        nvlink_bandwidth=_optional(where, result.consumed_capacity, capacities.NVLINK_BANDWIDTH),
+        gpu_memory_bytes=gpu.memory_bytes,
+        notes=terms.notes,
+    )
+    limited = terms.cgroups if terms.memory is Mechanism.CGROUP else ()
+    return Sharing(mps, held, tuple(MemoryCgroup(gpu.uuid, cgroup, memory) for cgroup in limited))
+
+
+def whole_gpu(
+    ref: ClaimRef, device: PublishedDevice, config: MpsConfig, governed: Sequence[PublishedDevice], around: Surroundings
+) -> Sharing:
+    """Return how a GPU is shared by MPS among the containers of the claim that has all of it.
+
+    Args:
+        ref: the claim.
+        device: of the `gpu` view.
+        config: limits of each process.
+        governed: the claim's devices to which the config applies, in the order of the allocation; limits by index
+            count among them.
+        around: what the node can do.
+
+    Raises:
+        RefusedError: MPS cannot serve the GPU, or a limit names another device or more than the GPU has.
+    """
+    where = f"claim {ref}: device {device.name}"
+    protocol = protocol_of(device.gpu, around)
+    if protocol is None:
+        raise RefusedError(
+            f"{where}: sharing.strategy MPS cannot be used on GPU {device.gpu.uuid}: {why_no_mps(device.gpu, around)}; "
+            "write strategy TimeSlicing, leave `sharing` out, or choose another GPU by a selector",
+            retryable=False,
+        )
+    try:
+        memory = _pinned(where, device, config, governed)
+    except InvalidConfigError as error:
+        raise RefusedError(f"{where}: {error}", retryable=False) from error
+    limits = Limits(config.default_active_thread_percentage, memory)
+    return Sharing(MpsShare(claim_share_name(ref.uid), protocol, limits))
+
+
+def refuse_several_pipes(ref: ClaimRef, devices: Sequence[PublishedDevice]) -> None:
+    """Refuse a claim with several devices on MPS: a container follows one MPS daemon and would not see the others.
+
+    Raises:
+        RefusedError: there are several.
+    """
+    if len(devices) > 1:
+        names = ", ".join(device.name for device in devices)
+        raise RefusedError(
+            f"claim {ref}: the devices {names[:200]} are shared by MPS, and a container follows one MPS daemon only: "
+            "make a claim of its own for each (count: 1, one request) and give each container one of them, or share "
+            "by strategy TimeSlicing",
+            retryable=False,
+        )
+
+
+def _pinned(where: str, device: PublishedDevice, config: MpsConfig, governed: Sequence[PublishedDevice]) -> int | None:
+    """Return the memory limit of a device: the one by its UUID or index, else the default; None for no limit."""
+    limit = None
+    if config.default_pinned_device_memory_limit is not None:
+        field = nvidia_v1beta1.DEFAULT_LIMIT_FIELD
+        limit = _within(where, field, config.default_pinned_device_memory_limit, device)
+    names = {name: one for index, one in enumerate(governed) for name in (str(index), one.gpu.uuid)}
+    own = {}
+    for key, text in config.default_per_device_pinned_memory_limit.items():
+        field = nvidia_v1beta1.per_device_field(key)
+        one = names.get(key)
+        if one is None:
+            known = ", ".join(f"{index} or {one.gpu.uuid}" for index, one in enumerate(governed))
+            raise RefusedError(
+                f"{where}: {field} names no device that this config governs: write {known[:400]}", retryable=False
+            )
+        amount = _within(where, field, text, one)
+        if one.gpu.uuid == device.gpu.uuid:
+            own[key] = amount
+    if len(set(own.values())) > 1:
+        fields = nvidia_v1beta1.per_device_field(", ".join(own))
+        raise RefusedError(
+            f"{where}: {fields} give different limits for the same GPU: keep one",
+            retryable=False,
+        )
+    return next(iter(own.values()), limit)
+
+
+def _within(where: str, field: str, text: str, device: PublishedDevice) -> int:
+    limit = nvidia_v1beta1.pinned_limit(field, text)
+    has = device.gpu.memory_bytes
+    if has is not None and limit > has:
+        raise RefusedError(
+            f"{where}: {field} is {text[:40]}, but {device.name} has {quantity.format_bytes(has)}: write at most that",
+            retryable=False,
+        )
+    return limit
+
+
+def _amount(where: str, consumed: Mapping[str, str], name: str) -> int:
+    value = _optional(where, consumed, name)
+    if value is None:
+        raise RefusedError(
+            f"{where} was allocated without {name}, so that its size is not known: recreate the claim",
+            retryable=False,
+        )
+    return value
+
+
+def _optional(where: str, consumed: Mapping[str, str], name: str) -> int | None:
+    text = consumed.get(name)
+    try:
+        return None if text is None else quantity.parse_int(text)
+    except quantity.InvalidQuantityError as error:
+        raise RefusedError(f"{where}: consumedCapacity.{name}: {error}", retryable=False) from error
