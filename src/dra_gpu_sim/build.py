@@ -1,4 +1,4 @@
-"""Compiling the simulated library and nvidia-smi, once per content.
+"""Compiling the simulated library and programs, once per content.
 
 The cache lies under ``$DRA_GPU_CACHE`` or ``~/.cache/dra-gpu``, in ``sim/<hash of the sources and the compiler>``. A
 build is made aside and renamed into place, so that several processes may build at once.
@@ -15,6 +15,18 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-format-truncation")
+
+_PARTS = ("nvml", "smi", "mps", "cuda")
+
+_DAEMON = ("attach", "classic", "configuration", "control", "daemon", "log", "modern", "modules", "servers", "table")
+_SHARED = ("mps/devices", "mps/wire")
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "nvidia-smi": ("nvml", "smi"),
+    "nvidia-cuda-mps-control": ("nvml", *_SHARED, *(f"mps/{name}" for name in _DAEMON)),
+    "nvidia-cuda-mps-server": ("nvml", *_SHARED, "mps/server"),
+    "cuda-client": ("nvml", *_SHARED, "cuda"),
+}
+"""Programs, and what each is linked of: all sources of a folder, or one."""
 
 STUB_LIBRARIES = (
     "libcuda.so.1",
@@ -61,8 +73,8 @@ def _sources(folder: str) -> list[Path]:
 
 def _key(compiler: str) -> str:
     digest = hashlib.sha256()
-    for path in sorted((*_HERE.glob("nvml/*.[ch]"), *_HERE.glob("smi/*.[ch]"))):
-        digest.update(path.name.encode() + path.read_bytes())
+    for path in sorted(path for part in _PARTS for path in (_HERE / part).glob("*.[ch]")):
+        digest.update(f"{path.parent.name}/{path.name}".encode() + path.read_bytes())
     info = Path(compiler).resolve().stat()
     digest.update(f"{compiler} {info.st_size} {info.st_mtime_ns} {_FLAGS} {STUB_LIBRARIES}".encode())
     return digest.hexdigest()[:20]
@@ -75,10 +87,9 @@ class Build:
         self._folder = folder
         self._compiler = compiler
 
-    @property
-    def nvidia_smi(self) -> Path:
-        """The stand-in, linked statically so that it runs in an image without a C library."""
-        return self._folder / "nvidia-smi"
+    def program(self, name: str) -> Path:
+        """One of :data:`PROGRAMS`, linked statically so that it runs in an image without a C library."""
+        return self._folder / name
 
     def stub(self, soname: str) -> Path:
         """One of :data:`STUB_LIBRARIES`."""
@@ -121,7 +132,7 @@ def _link(compiler: str, folder: Path, target: Path, missing: Sequence[str]) -> 
 def _compile(compiler: str, folder: Path) -> None:
     jobs: list[list[str | Path]] = [
         [compiler, *_FLAGS, "-c", source, "-o", folder / f"{part}-{source.stem}.o"]
-        for part in ("nvml", "smi")
+        for part in _PARTS
         for source in _sources(part)
     ]
     stubs = folder / "stubs"
@@ -137,7 +148,17 @@ def _compile(compiler: str, folder: Path) -> None:
         ["nm", "-D", "--defined-only", folder / "libnvidia-ml-full.so"], capture_output=True, text=True, check=True
     )
     (folder / "symbols").write_text("\n".join(line.split()[-1] for line in exported.stdout.splitlines()))
-    _run([compiler, "-static", "-s", "-o", folder / "nvidia-smi", *sorted(folder.glob("*.o")), "-lpthread"])
+    programs = [
+        [compiler, "-static", "-s", "-o", folder / name, *_objects(folder, parts), "-lpthread"]
+        for name, parts in PROGRAMS.items()
+    ]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+        list(pool.map(_run, programs))
+
+
+def _objects(folder: Path, parts: Sequence[str]) -> list[Path]:
+    patterns = (f"{part.replace('/', '-')}.o" if "/" in part else f"{part}-*.o" for part in parts)
+    return sorted(path for pattern in patterns for path in folder.glob(pattern))
 
 
 def build() -> Build:
@@ -149,7 +170,7 @@ def build() -> Build:
     compiler = _compiler()
     home = cache_directory()
     target = home / _key(compiler)
-    if not (target / "nvidia-smi").exists():
+    if not (target / "cuda-client").exists():
         home.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=home, prefix=".build-"))
         try:
@@ -158,7 +179,7 @@ def build() -> Build:
             try:
                 scratch.rename(target)
             except OSError:
-                if not (target / "nvidia-smi").exists():
+                if not (target / "cuda-client").exists():
                     raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -44,6 +44,8 @@ class SimulatedNode:
         self.driver_root = self.root / "driver"
         self.library = self.driver_root / _LIBRARIES / "libnvidia-ml.so.1"
         self.nvidia_smi = self.driver_root / "usr/bin/nvidia-smi"
+        self.mps_control = self.driver_root / "usr/bin/nvidia-cuda-mps-control"
+        self.cuda_client = self.root / "bin/cuda-client"
         if not self.state_path.is_file():
             raise FileNotFoundError(f"{self.root} holds no simulated node: make one with dra-gpu-sim create")
 
@@ -105,6 +107,7 @@ class SimulatedNode:
                 tree.make_sys(root / "sys", state)
             missing = tuple({*without_symbols, *symbols_missing_in(version)})
             tree.make_driver(root / "driver", version, built, missing)
+            tree.make_bin(root / "bin", built)
         except BaseException:
             _remove(root)
             raise
@@ -276,7 +279,7 @@ class SimulatedNode:
 
 
 def _remove(root: Path) -> None:
-    for name in ("driver", "dev", "proc", "sys"):
+    for name in ("driver", "bin", "views", "dev", "proc", "sys"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("calls.log", "boot_id", "state"):
         (root / name).unlink(missing_ok=True)

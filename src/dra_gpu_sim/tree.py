@@ -190,8 +190,6 @@ def _make_pci_device(root: Path, gpu: SimGpu, number: int) -> None:
 _SCRIPTS = {
     "nvidia-debugdump": "echo 'simulated: nothing to dump'",
     "nvidia-persistenced": "exec sleep infinity",
-    "nvidia-cuda-mps-control": "echo 'Cannot find MPS control daemon process' >&2; exit 1",
-    "nvidia-cuda-mps-server": "echo 'simulated: started by the control daemon only' >&2; exit 1",
     "nvidia-modprobe": "exit 0",
 }
 
@@ -202,8 +200,8 @@ def make_driver(root: Path, version: str, build: Build, without: tuple[str, ...]
     firmware = root / "lib" / "firmware" / "nvidia" / version
     for folder in (binaries, libraries, firmware, root / "run" / "nvidia-persistenced"):
         folder.mkdir(parents=True)
-    shutil.copyfile(build.nvidia_smi, binaries / "nvidia-smi")
-    (binaries / "nvidia-smi").chmod(0o755)
+    for name in ("nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"):
+        _program(build, name, binaries)
     for name, command in _SCRIPTS.items():
         _write(binaries / name, f"#!/bin/sh\n{command}\n", 0o755)
     _install(build.library(without), libraries, "libnvidia-ml.so.1", version)
@@ -213,6 +211,17 @@ def make_driver(root: Path, version: str, build: Build, without: tuple[str, ...]
     (libraries / "libnvidia-ml.so").symlink_to("libnvidia-ml.so.1")
     for chip in ("ga10x", "tu10x"):
         (firmware / f"gsp_{chip}.bin").write_bytes(b"simulated firmware\n")
+
+
+def make_bin(root: Path, build: Build) -> None:
+    """Make the programs that are no part of a driver: what a container's image would bring."""
+    root.mkdir()
+    _program(build, "cuda-client", root)
+
+
+def _program(build: Build, name: str, folder: Path) -> None:
+    shutil.copyfile(build.program(name), folder / name)
+    (folder / name).chmod(0o755)
 
 
 def _install(source: Path, folder: Path, soname: str, version: str) -> None:

@@ -1,60 +1,60 @@
-"""Stands in for kube-scheduler in the local mode: the first free device whose view the class names.
+"""Stands in for kube-scheduler in the local mode: `dra_gpu.scheduler` on the objects of the API server in memory.
 
-It keeps what a first-fit by class must keep (one holder of an exclusive device, admin access beside it, the order of
-the slices) and no more: no selectors, no capacities, no constraints.
+One node, so there is nothing to filter or score; what it decides about devices is what kube-scheduler decides.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-VIEW_OF_CLASS = {"gpu.nvidia.com": "gpu", "monitor.nvidia.com": "monitor"}
+import msgspec
+
+from dra_gpu.api.resource_claim_v1 import DeviceClass, ResourceClaim
+from dra_gpu.api.resource_v1 import ResourceSlice
+from dra_gpu.scheduler import allocator, explanation
+from dra_gpu.scheduler.held import Held
+from dra_gpu.scheduler.model import Node
+
+_T = TypeVar("_T")
 
 
 class UnschedulableError(Exception):
-    """No device is free for a request; the message is what a pod's events would say."""
+    """A claim does not get its devices; the message is what the events of its pod would say."""
 
 
 def allocate(
-    requests: Iterable[dict[str, Any]], slices: Collection[dict[str, Any]], taken: Collection[tuple[str, str]]
+    claim: dict[str, Any],
+    *,
+    classes: Sequence[dict[str, Any]],
+    slices: Sequence[dict[str, Any]],
+    claims: Sequence[dict[str, Any]],
+    node: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the allocation of a claim.
 
     Args:
-        requests: `spec.devices.requests` of the claim, each with `exactly`.
-        slices: every published ResourceSlice.
-        taken: (pool, device) of what other claims hold exclusively.
+        claim: a claim without an allocation.
+        classes: every DeviceClass.
+        slices: every ResourceSlice.
+        claims: every other claim; those with an allocation hold what it says.
+        node: the Node where its pod shall run.
 
     Raises:
-        UnschedulableError: a request finds no device.
+        UnschedulableError: the claim does not fit on the node now, or never will.
     """
-    results: list[dict[str, Any]] = []
-    held = set(taken)
-    for request in requests:
-        exactly = request["exactly"]
-        admin = exactly.get("adminAccess", False)
-        for _ in range(exactly.get("count", 1)):
-            pool, driver, device = _first(exactly["deviceClassName"], slices, set() if admin else held, results)
-            results.append({"request": request["name"], "driver": driver, "pool": pool, "device": device})
-            if admin:
-                results[-1]["adminAccess"] = True
-            else:
-                held.add((pool, device))
-    return {"devices": {"results": results}}
+    metadata = node["metadata"]
+    decided = allocator.allocate(
+        _decoded([claim], ResourceClaim),
+        classes=_decoded(classes, DeviceClass),
+        slices=_decoded(slices, ResourceSlice),
+        held=Held.of(_decoded(claims, ResourceClaim)),
+        node=Node(metadata["name"], metadata.get("labels", {})),
+    )
+    if isinstance(decided, allocator.NotAllocated):
+        raise UnschedulableError(explanation.sentence(decided))
+    allocation: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(decided.allocations[0]))
+    return allocation
 
 
-def _first(
-    class_name: str,
-    slices: Collection[dict[str, Any]],
-    held: Collection[tuple[str, str]],
-    chosen: Collection[dict[str, Any]],
-) -> tuple[str, str, str]:
-    view = VIEW_OF_CLASS[class_name]
-    mine = {(result["pool"], result["device"]) for result in chosen}
-    for published in sorted(slices, key=lambda item: item["metadata"]["name"]):
-        spec = published["spec"]
-        pool = spec["pool"]["name"]
-        for device in spec.get("devices", ()):
-            key = (pool, device["name"])
-            if device["attributes"]["type"]["string"] == view and key not in held and key not in mine:
-                return pool, spec["driver"], device["name"]
-    raise UnschedulableError(f"cannot allocate all claims: no free device of class {class_name}")
+def _decoded(objects: Sequence[dict[str, Any]], kind: type[_T]) -> list[_T]:
+    """Read objects as they come over the wire: parameters of configs stay undecoded."""
+    return msgspec.json.decode(msgspec.json.encode(objects), type=list[kind])  # type: ignore[valid-type]  # a type that is an argument

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import yaml
+
 from dra_gpu_sim.apiserver.server import ApiServer, ServerOptions
 from dra_gpu_sim.local import allocator, plugin
 from dra_gpu_sim.local.kubelet import Claim, Kubelet
@@ -15,6 +17,7 @@ from dra_gpu_sim.node import SimulatedNode
 
 DRIVER = "gpu.nvidia.com"
 NAMESPACE = "default"
+DEVICE_CLASSES = Path(__file__).parents[3] / "deploy" / "deviceclasses.yaml"
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class LocalCluster:
         await self.api.start()
         self._stack.push_async_callback(self.api.stop)
         self.api.put("nodes", {"metadata": {"name": self.node_name}, "status": {"allocatable": {"cpu": "2"}}})
+        for device_class in yaml.safe_load_all(DEVICE_CLASSES.read_text()):
+            self.api.put("deviceclasses", device_class)
         self.kubeconfig.write_text(json.dumps(_kubeconfig(self.api.url)))
         return self
 
@@ -123,6 +128,7 @@ class LocalCluster:
         requests: list[dict[str, Any]] | None = None,
         results: list[dict[str, Any]] | None = None,
         config: list[dict[str, Any]] | None = None,
+        constraints: list[dict[str, Any]] | None = None,
         namespace: str = NAMESPACE,
     ) -> Claim:
         """Create an allocated claim, as the scheduler leaves it.
@@ -131,42 +137,37 @@ class LocalCluster:
             name: its name.
             requests: what it asks for, given to the local allocator; by default one whole GPU.
             results: the devices it got, instead of asking the allocator.
-            config: the allocation's configs.
+            config: the allocation's configs, instead of those of its classes.
+            constraints: conditions on its devices together.
             namespace: where it lives.
 
         Raises:
-            UnschedulableError: the allocator finds no device.
+            UnschedulableError: the allocator finds no devices.
         """
         asked = requests or [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
-        allocation = (
-            {"devices": {"results": results}}
-            if results is not None
-            else allocator.allocate(asked, self.slices(), self._taken())
-        )
+        claim: dict[str, Any] = {
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": asked, "constraints": constraints or []}},
+        }
+        allocation = {"devices": {"results": results}} if results is not None else self._allocate(claim, namespace)
         if config:
             allocation["devices"]["config"] = config
-        made = self.api.put(
-            "resourceclaims",
-            {
-                "metadata": {"name": name},
-                "spec": {"devices": {"requests": asked}},
-                "status": {"allocation": allocation},
-            },
-            namespace,
-        )
+        made = self.api.put("resourceclaims", claim | {"status": {"allocation": allocation}}, namespace)
         return Claim(namespace, name, made["metadata"]["uid"])
 
     def remove_claim(self, claim: Claim) -> None:
         """Delete a claim, as the garbage collector does once its pod is gone."""
         self.api.remove("resourceclaims", claim.name, claim.namespace)
 
-    def _taken(self) -> set[tuple[str, str]]:
-        results = (
-            result
-            for claim in self.api.objects("resourceclaims")
-            for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    def _allocate(self, claim: dict[str, Any], namespace: str) -> dict[str, Any]:
+        (node,) = (item for item in self.api.objects("nodes") if item["metadata"]["name"] == self.node_name)
+        return allocator.allocate(
+            claim | {"metadata": claim["metadata"] | {"namespace": namespace}},
+            classes=self.api.objects("deviceclasses"),
+            slices=self.api.objects("resourceslices"),
+            claims=self.api.objects("resourceclaims"),
+            node=node,
         )
-        return {(result["pool"], result["device"]) for result in results if not result.get("adminAccess")}
 
 
 def _kubeconfig(url: str) -> dict[str, Any]:

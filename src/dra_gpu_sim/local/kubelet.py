@@ -7,19 +7,20 @@ registered instance is used, and a registration socket that goes away takes its 
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpclib.client import Channel
 from grpclib.exceptions import GRPCError
 
-from dra_gpu.kubelet._proto import dra_v1_pb2, registration_v1_pb2
+from dra_gpu.kubelet._proto import dra_v1_pb2
 from dra_gpu.kubelet._proto.dra_v1_grpc import DRAPluginStub
 from dra_gpu.kubelet._proto.registration_v1_grpc import RegistrationStub
+from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest, PluginInfo, RegistrationStatus
 
 INFO_SECONDS = 1.0
-CALL_SECONDS = 45.0
+CALL_SECONDS = 45.0  # K8s v1.37 pkg/kubelet/cm/dra/plugin/dra_plugin.go
 _LOOK_SECONDS = 0.02  # the kubelet has inotify and a loop of 1 s; a test wants to see a socket at once
 
 
@@ -64,7 +65,6 @@ class Plugin:
     endpoint: str
     versions: tuple[str, ...]
     channel: Channel
-    instance: str = ""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Kubelet:
         known = {plugin.socket for plugin in self.plugins}
         for socket in sorted(present - known, key=lambda path: path.stat().st_mtime_ns):
             with contextlib.suppress(OSError, TimeoutError, GRPCError):
-                self.plugins.append(await self._register(socket))
+                self.plugins.append(await register(socket))
 
     def restart(self) -> None:
         """Forget everything, as a kubelet that starts anew; registrations come again with the next look."""
@@ -137,18 +137,26 @@ class Kubelet:
             raise LookupError(f"DRA driver {driver} is not registered")
         return found[-1]
 
-    async def _register(self, socket: Path) -> Plugin:
-        channel = Channel(path=str(socket))
+
+@contextlib.asynccontextmanager
+async def introduced(socket: Path) -> AsyncIterator[tuple[RegistrationStub, PluginInfo]]:
+    """Connect to a registration socket and let the plugin behind it say who it is."""
+    with contextlib.closing(Channel(path=str(socket))) as channel:
+        stub = RegistrationStub(channel)
+        yield stub, await stub.GetInfo(InfoRequest(), timeout=INFO_SECONDS)
+
+
+async def register(socket: Path) -> Plugin:
+    """Register the plugin behind a registration socket; the kubelet connects to its service before it tells."""
+    async with introduced(socket) as (stub, info):
+        plugin = Plugin(socket, info.name, info.endpoint, tuple(info.supported_versions), Channel(path=info.endpoint))
         try:
-            stub = RegistrationStub(channel)
-            info = await stub.GetInfo(registration_v1_pb2.InfoRequest(), timeout=INFO_SECONDS)
-            service = Channel(path=info.endpoint)
-            status = registration_v1_pb2.RegistrationStatus(plugin_registered=True)
-            await service.__connect__()  # the kubelet connects before it tells
-            await stub.NotifyRegistrationStatus(status, timeout=CALL_SECONDS)
-        finally:
-            channel.close()
-        return Plugin(socket, info.name, info.endpoint, tuple(info.supported_versions), service)
+            await plugin.channel.__connect__()
+            await stub.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=True), timeout=CALL_SECONDS)
+        except BaseException:
+            plugin.channel.close()
+            raise
+    return plugin
 
 
 def _answer(claim: dra_v1_pb2.NodePrepareResourceResponse) -> Answer:
