@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.bench.plugin import Claim
+from dra_gpu_sim.local.kubelet import Claim
 
 Json = dict[str, Any]
 

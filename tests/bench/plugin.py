@@ -2,28 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from grpclib.client import Channel
 
 from dra_gpu.kubelet._proto.dra_v1_grpc import DRAPluginStub
-from dra_gpu.kubelet._proto.dra_v1_pb2 import Claim as WireClaim
 from dra_gpu.kubelet._proto.dra_v1_pb2 import NodePrepareResourcesRequest, NodeUnprepareResourcesRequest
 from dra_gpu.kubelet._proto.registration_v1_grpc import RegistrationStub
 from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest, PluginInfo, RegistrationStatus
-
-CALL_SECONDS = 45.0  # what the kubelet gives a call (K8s v1.37 pkg/kubelet/cm/dra/plugin/dra_plugin.go)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim as the kubelet names it."""
-
-    namespace: str
-    name: str
-    uid: str
+from dra_gpu_sim.local.kubelet import CALL_SECONDS, INFO_SECONDS, Claim
 
 
 class CallFailedError(Exception):
@@ -38,7 +25,7 @@ class Plugin:
         self._stub = DRAPluginStub(self._channel)
 
     async def prepare(self, *claims: Claim) -> float:
-        request = NodePrepareResourcesRequest(claims=_wire(claims))
+        request = NodePrepareResourcesRequest(claims=[claim.message() for claim in claims])
         started = time.perf_counter()
         response = await self._stub.NodePrepareResources(request, timeout=CALL_SECONDS)
         took = time.perf_counter() - started
@@ -49,7 +36,7 @@ class Plugin:
         return took
 
     async def unprepare(self, *claims: Claim) -> float:
-        request = NodeUnprepareResourcesRequest(claims=_wire(claims))
+        request = NodeUnprepareResourcesRequest(claims=[claim.message() for claim in claims])
         started = time.perf_counter()
         response = await self._stub.NodeUnprepareResources(request, timeout=CALL_SECONDS)
         took = time.perf_counter() - started
@@ -67,8 +54,8 @@ async def register(registration: Path) -> PluginInfo:
     channel = Channel(path=str(registration))
     try:
         stub = RegistrationStub(channel)
-        info = await stub.GetInfo(InfoRequest(), timeout=1)
-        await stub.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=True), timeout=5)
+        info = await stub.GetInfo(InfoRequest(), timeout=INFO_SECONDS)
+        await stub.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=True), timeout=CALL_SECONDS)
     finally:
         channel.close()
     return info
@@ -86,7 +73,3 @@ async def wait_for_socket(path: Path, seconds: float) -> None:
                 writer.close()
                 await writer.wait_closed()
                 return
-
-
-def _wire(claims: Sequence[Claim]) -> list[WireClaim]:
-    return [WireClaim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dra_gpu_sim.local.kubelet import Claim
 from tests.bench.cluster import Claims
 from tests.bench.figures import Figure, percentile
-from tests.bench.plugin import Claim, Plugin
+from tests.bench.plugin import Plugin
 
 NAMES = ("fresh", "repeated", "parallel", "slow", "held")
 

@@ -1,4 +1,7 @@
-"""Speaks to a DRA plugin as the kubelet does: finds its registration socket, asks, connects, notifies, calls."""
+"""A kubelet whose every word a test chooses: registrations by socket, refusals, both DRA versions, raw answers.
+
+How it introduces itself to a plugin is the local mode's (`dra_gpu_sim.local.kubelet`).
+"""
 
 import asyncio
 from pathlib import Path
@@ -8,44 +11,29 @@ from grpclib.client import Channel
 from dra_gpu.kubelet._proto import dra_v1_pb2, dra_v1beta1_pb2
 from dra_gpu.kubelet._proto.dra_v1_grpc import DRAPluginStub as DraV1Stub
 from dra_gpu.kubelet._proto.dra_v1beta1_grpc import DRAPluginStub as DraV1Beta1Stub
-from dra_gpu.kubelet._proto.registration_v1_grpc import RegistrationStub
-from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest, PluginInfo, RegistrationStatus
+from dra_gpu.kubelet._proto.registration_v1_pb2 import PluginInfo, RegistrationStatus
+from dra_gpu_sim.local import kubelet as local
+from dra_gpu_sim.local.kubelet import Plugin
 
 
 class FakeKubelet:
     """One kubelet life: registers plugins, holds one connection to each, and drops them when it stops."""
 
-    KNOWN = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-
     def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}
-        self.infos: dict[str, PluginInfo] = {}
 
     async def info(self, registration: Path) -> PluginInfo:
-        channel = Channel(path=str(registration))
-        try:
-            return await RegistrationStub(channel).GetInfo(InfoRequest(), timeout=1)
-        finally:
-            channel.close()
+        async with local.introduced(registration) as (_, info):
+            return info
 
-    async def register(self, registration: Path, error: str = "") -> PluginInfo:
-        channel = Channel(path=str(registration))
-        try:
-            stub = RegistrationStub(channel)
-            info = await stub.GetInfo(InfoRequest(), timeout=1)
-            if not error:
-                await self.connect(info)
-            status = RegistrationStatus(plugin_registered=not error, error=error)
-            await stub.NotifyRegistrationStatus(status, timeout=5)
-        finally:
-            channel.close()
-        return info
+    async def register(self, registration: Path) -> Plugin:
+        plugin = await local.register(registration)
+        self.channels[plugin.endpoint] = plugin.channel
+        return plugin
 
-    async def connect(self, info: PluginInfo) -> None:
-        channel = Channel(path=info.endpoint)
-        await channel.__connect__()
-        self.channels[info.endpoint] = channel
-        self.infos[info.endpoint] = info
+    async def refuse(self, registration: Path, error: str) -> None:
+        async with local.introduced(registration) as (stub, _):
+            await stub.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=False, error=error), timeout=5)
 
     def deregister(self, endpoint: str) -> None:
         self.channels.pop(endpoint).close()

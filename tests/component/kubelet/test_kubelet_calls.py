@@ -67,7 +67,7 @@ async def test_a_refused_registration_is_reported_with_the_kubelets_reason(node:
     reports: list[RegistrationReport] = []
     server = await node.start(service, report=reports.append)
 
-    await kubelet.register(server.paths.registration, error="plugin validation failed with err: odd")
+    await kubelet.refuse(server.paths.registration, "plugin validation failed with err: odd")
 
     assert "plugin validation failed with err: odd" in reports[0].message
 
