@@ -6,8 +6,10 @@ from dra_gpu import __version__
 
 _USAGE = """\
 usage: dra-gpu node --vendor nvidia [options]
+       dra-gpu mps [options]
 
   node       publish this node's GPUs and prepare claims on them (dra-gpu node --help)
+  mps        run the MPS daemons of this node's shared GPUs (dra-gpu mps serve --help)
   --version  print the version
 """
 
@@ -19,6 +21,14 @@ def main() -> int:
             from dra_gpu.node.app import main as run_node  # each command pays only for its own imports
 
             return run_node(arguments)
+        case ["mps", "serve", *arguments]:
+            from dra_gpu.mps.app import main as serve_mps  # what the supervisor starts
+
+            return serve_mps(arguments)
+        case ["mps", *arguments]:
+            from dra_gpu.mps.supervisor import main as supervise_mps
+
+            return supervise_mps(arguments)
         case ["--version" | "version"]:
             sys.stdout.write(f"dra-gpu {__version__}\n")
             return 0

@@ -103,10 +103,17 @@ class Share(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class GpuClients(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Everything the service has on one GPU."""
+    """Everything the service has on one GPU.
+
+    Attributes:
+        daemon: its control daemon; pid 0 while it does not run.
+        shares: those that are not being given up.
+        problem: why nobody can tell now which clients are attached; empty when it was told.
+    """
 
     daemon: Daemon
     shares: tuple[Share, ...] = ()
+    problem: str = ""
 
 
 class MpsService(Protocol):

@@ -1,0 +1,128 @@
+"""The directories of a shared GPU: what its daemon and its clients meet in.
+
+`<service>/<first 8 hex digits of the UUID>/{pipe,log,shm}`. Everything above the three is closed to other users: a
+container reaches what is mounted into it and nothing beside that. With protocol 3 every share has a directory of its
+own below `pipe`, so that no container can reach another share's socket.
+Source: MPS documentation r615, "Appendix: Environment Variables" and "MPS v3 Namespaces" (layout of the pipe
+directory); unix(7), the length of a socket's path.
+"""
+
+import errno
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dra_gpu.inventory.sharing import MpsProtocol
+from dra_gpu.mps import linux
+from dra_gpu.mps.service import MpsError, MpsErrorKind
+
+#: The daemon's server that owns the GPU (protocol 3).
+SERVER = "gpu"
+#: Longest path of a Unix socket: sun_path holds 108 bytes, the last of them a NUL.
+MAX_SOCKET_BYTES = 107
+
+_HEX = re.compile(r"[0-9a-f]", re.IGNORECASE)
+_SHORT, _LONG = 8, 32
+_CLOSED, _OPEN, _SCRATCH = 0o700, 0o755, 0o1777
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDirectories:
+    """The directories of one shared GPU.
+
+    Attributes:
+        root: holds the others; only root enters it.
+    """
+
+    root: Path
+
+    @property
+    def pipe(self) -> Path:
+        """The daemon's pipe directory; clients of classic MPS mount it, so any user may enter."""
+        return self.root / "pipe"
+
+    @property
+    def log(self) -> Path:
+        """The daemon's logs, closed."""
+        return self.root / "log"
+
+    @property
+    def shm(self) -> Path:
+        """What daemon and clients have at /dev/shm: anyone writes, nobody removes another's files."""
+        return self.root / "shm"
+
+    def of_share(self, protocol: MpsProtocol, name: str) -> Path:
+        """Return the pipe directory that a share's clients mount.
+
+        Raises:
+            MpsError: the path of its socket would be too long; the daemon would end without a word.
+        """
+        path = self.pipe if protocol is MpsProtocol.CLASSIC else self.pipe / SERVER / name
+        socket = path / "control"
+        if (length := len(os.fsencode(socket))) > MAX_SOCKET_BYTES:
+            raise MpsError(
+                MpsErrorKind.UNSUPPORTED,
+                f"share {name}: the path {socket} of its socket has {length} bytes and a Unix socket's may have "
+                f"{MAX_SOCKET_BYTES}: start the MPS service with a shorter --directory",
+            )
+        return path
+
+    def make(self) -> None:
+        """Make all of them, with the modes they need whatever the umask is.
+
+        Raises:
+            OSError: no space or no rights.
+        """
+        for path, mode in ((self.root, _CLOSED), (self.pipe, _OPEN), (self.log, _CLOSED), (self.shm, _SCRATCH)):
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(mode)
+
+    def open_share(self, name: str) -> None:
+        """Let any user enter a share's own directory, which the daemon made (protocol 3).
+
+        Raises:
+            FileNotFoundError: the daemon made it elsewhere.
+        """
+        (self.pipe / SERVER).chmod(_OPEN)
+        (self.pipe / SERVER / name).chmod(_OPEN)
+
+    def remove(self) -> None:
+        """Remove everything, with what clients left there.
+
+        Raises:
+            OSError: something stays in spite of that.
+        """
+        _remove(self.root)
+
+    def remove_share(self, name: str) -> None:
+        """Remove what the daemon or a client left of a share's own directory (protocol 3).
+
+        Raises:
+            OSError: something stays.
+        """
+        _remove(self.pipe / SERVER / name)
+
+
+def directory_name(uuid: str, taken: frozenset[str]) -> str:
+    """Name a GPU's directory after its UUID: shortly, and at length where another GPU begins the same."""
+    digits = "".join(_HEX.findall(uuid.removeprefix("GPU-"))).lower()
+    return digits[:_LONG] if digits[:_SHORT] in taken else digits[:_SHORT]
+
+
+def _remove(path: Path) -> None:
+    """Remove a tree without following links; a mount inside is taken away first."""
+
+    def take_mount_away(_call: object, failed: str, reason: tuple[type[BaseException], BaseException, object]) -> None:
+        error = reason[1]
+        if isinstance(error, FileNotFoundError):
+            return
+        if not isinstance(error, OSError) or error.errno != errno.EBUSY:
+            raise error
+        linux.detach(failed)
+        with suppress(FileNotFoundError):
+            Path(failed).rmdir()
+
+    shutil.rmtree(path, onerror=take_mount_away)

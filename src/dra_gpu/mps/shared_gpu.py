@@ -1,0 +1,494 @@
+"""One shared GPU: its compute mode, its daemon, its shares.
+
+Promises: what is wanted is on disk before it is done, so that a process killed between any two effects leaves nothing
+that the next call, or `settle` at the next start, does not put right. Start: former mode stored, GPU exclusive, daemon,
+shares. End: the reverse, and the mode is set to what it was before, not to a default.
+Every method but `died` wants `lock` held.
+"""
+
+import asyncio
+import re
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from dra_gpu.inventory.sharing import MpsProtocol
+from dra_gpu.mps import decisions, process
+from dra_gpu.mps.control import Control, ControlError
+from dra_gpu.mps.directories import SERVER, GpuDirectories, directory_name
+from dra_gpu.mps.output import Namespace
+from dra_gpu.mps.process import DaemonProcess
+from dra_gpu.mps.service import Daemon, GpuClients, Limits, MpsError, MpsErrorKind, Share
+from dra_gpu.mps.state import GpuState, Ledger, ShareState, StateError
+from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.vendors.nvidia.compute_mode import ComputeMode, SharingFacts, UnknownGpuError
+
+_APPEAR_S = 10.0  # a daemon writes its pid file and answers well within a second
+_LATE_S = 1.0  # one whose starter was killed may still come
+_POLL_S = 0.02
+_QUIT_S = 10.0
+_TERM_S = 2.0
+_KILL_S = 5.0
+_FOREIGN_OPTION = re.compile(
+    r"(unknown|unrecogni[sz]ed|invalid|unsupported)\W+(option|argument|protocol)", re.IGNORECASE
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class Modes(Protocol):
+    """Compute modes of GPUs (`vendors.nvidia.compute_mode.ComputeModes`)."""
+
+    async def look(self, uuid: str) -> SharingFacts:
+        """Return the facts about a GPU; raises VendorError."""
+
+    async def set(self, uuid: str, mode: ComputeMode) -> None:
+        """Set the compute mode; raises VendorError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the service works with.
+
+    Attributes:
+        directory: the service's.
+        modes: compute modes.
+        control: makes the control of a GPU's daemon.
+    """
+
+    directory: Path
+    modes: Modes
+    control: Callable[[str, GpuDirectories, MpsProtocol], Control]
+
+
+class SharedGpu:
+    """One GPU of the service; see the module for what it promises."""
+
+    def __init__(self, uuid: str, ledger: Ledger, machine: Machine, on_death: Callable[[DaemonProcess], None]) -> None:
+        """Take a GPU; nothing happens yet.
+
+        Args:
+            uuid: of the GPU.
+            ledger: what was asked for.
+            machine: what to work with.
+            on_death: called on the loop when the daemon has died by itself.
+        """
+        self.lock = asyncio.Lock()
+        self._uuid = uuid
+        self._ledger = ledger
+        self._machine = machine
+        self._on_death = on_death
+        self._process: DaemonProcess | None = None
+        self._memory_total: int | None = None
+
+    @property
+    def wanted(self) -> GpuState | None:
+        """What was asked for of this GPU."""
+        return self._ledger.gpus.get(self._uuid)
+
+    async def ensure(self) -> Daemon:
+        """See `MpsService.ensure`."""
+        with self._as_mps_error():
+            return self._daemon(await self._ensure())
+
+    async def share(self, name: str, limits: Limits) -> Share:
+        """See `MpsService.share`."""
+        with self._as_mps_error():
+            self._directories().of_share(MpsProtocol.NAMESPACE, name)  # the longest path there can be
+            before = self._present(name)
+            if before is not None and before.ending:
+                await self._end_share(name)
+                before = None
+            await self._ensure(first={name: ShareState(limits)})
+            return await self._change(before, name, limits)
+
+    async def limits(self, name: str, limits: Limits) -> Share:
+        """See `MpsService.limits`."""
+        before = self._present(name)
+        if before is None or before.ending:
+            raise MpsError(MpsErrorKind.TRANSIENT, f"GPU {self._uuid} has no share {name}: make it with `share` first")
+        with self._as_mps_error():
+            await self._ensure()
+            return await self._change(before, name, limits)
+
+    async def clients(self) -> GpuClients | None:
+        """Tell what there is and who uses it; None when the GPU is not shared."""
+        state = self.wanted
+        if state is None or state.ending:
+            return None
+        attached = {}
+        problem = ""
+        try:
+            if self._running() is None:
+                problem = "its daemon does not run and is being started again"
+            else:
+                attached = {client.pid: client.namespace for client in await self._control(state).clients()}
+        except ControlError as error:
+            problem = str(error)
+        namespaces = state.protocol is MpsProtocol.NAMESPACE
+        shares = tuple(
+            self._share(
+                state,
+                name,
+                share.limits,
+                tuple(sorted(pid for pid, of in attached.items() if not namespaces or of == name)),
+            )
+            for name, share in sorted(state.live.items())
+        )
+        return GpuClients(self._daemon(state), shares, problem)
+
+    async def stop(self, name: str = "") -> None:
+        """See `MpsService.stop`."""
+        state = self.wanted
+        if state is None:
+            return
+        with self._as_mps_error():
+            if state.ending or not name or not set(state.live) - {name}:
+                self._put(msgspec.structs.replace(state, ending=True))
+                await self._end()
+            elif name in state.shares:
+                self._put(state.with_share(name, ShareState(state.shares[name].limits, ending=True)))
+                await self._end_share(name)
+
+    async def settle(self) -> None:
+        """Make what is equal to what was asked for: after a start, a death, or as a look from time to time.
+
+        Raises:
+            MpsError: something could not be done now.
+        """
+        state = self.wanted
+        if state is None:
+            return
+        with self._as_mps_error():
+            if state.ending:
+                await self._end()
+                return
+            for name in sorted(set(state.shares) - set(state.live)):
+                await self._end_share(name)
+            if self._running() is None or not self._memory_total:
+                await self._ensure(look=True)
+            elif state.protocol is MpsProtocol.NAMESPACE:
+                await self._restore(self._known())
+
+    def died(self) -> None:
+        """Forget the daemon: it has ended."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    close = died  # at the end of this process the daemon goes on, unwatched
+
+    async def _ensure(self, *, first: dict[str, ShareState] | None = None, look: bool = False) -> GpuState:
+        """Have the daemon; a GPU that was not shared is entered together with its first share."""
+        state = self.wanted
+        if state is not None and state.ending:
+            await self._end()
+            state = None
+        if state is not None and not look and self._running() is not None:
+            return state
+        new = state is None
+        facts = await self._machine.modes.look(self._uuid)
+        self._memory_total = facts.memory_bytes
+        state = self._take(facts, first or {}) if state is None else state
+        try:
+            self._directories().make()
+            if facts.mode is not ComputeMode.EXCLUSIVE_PROCESS:
+                await self._machine.modes.set(self._uuid, ComputeMode.EXCLUSIVE_PROCESS)
+            state = await self._have_daemon(state)
+            if state.protocol is MpsProtocol.NAMESPACE:
+                await self._restore(state)
+        except Exception:
+            if new:
+                await self._attempt(self.stop())
+            raise
+        return state
+
+    def _take(self, facts: SharingFacts, shares: dict[str, ShareState]) -> GpuState:
+        """Enter a GPU that was not shared, with the mode it had."""
+        protocol = decisions.protocol(self._uuid, facts)
+        former = facts.mode if facts.mode is not None else ComputeMode.DEFAULT
+        if former is ComputeMode.PROHIBITED:
+            raise MpsError(
+                MpsErrorKind.TRANSIENT,
+                f"GPU {self._uuid} is in compute mode PROHIBITED, so somebody has taken it out of use: "
+                "give it back with nvidia-smi -c DEFAULT",
+            )
+        directories = self._directories()
+        if (left := process.find(directories.pipe)) is not None:
+            left.close()
+            former = ComputeMode.DEFAULT  # a daemon that nobody remembers has made the GPU exclusive, not its owner
+            _log.warning("an MPS daemon runs that nobody asked for; it is taken over", gpu=self._uuid)
+        state = GpuState(directory=directories.root.name, protocol=protocol, former_mode=int(former), shares=shares)
+        self._put(state)
+        return state
+
+    async def _have_daemon(self, state: GpuState) -> GpuState:
+        running = self._running()
+        restarts = state.restarts
+        if running is None:
+            try:
+                running = await self._start(state)
+            except ControlError as error:
+                if state.started or state.protocol is MpsProtocol.CLASSIC or not _FOREIGN_OPTION.search(str(error)):
+                    raise
+                _log.warning("the MPS daemon knows no protocol 3: classic MPS", gpu=self._uuid, reason=str(error))
+                state = msgspec.structs.replace(state, protocol=MpsProtocol.CLASSIC)
+                self._put(state)
+                running = await self._start(state)
+            restarts += state.started
+            self._hold(running)
+        if not state.started or restarts != state.restarts:
+            state = msgspec.structs.replace(state, started=True, restarts=restarts)
+            self._put(state)
+        return state
+
+    async def _start(self, state: GpuState) -> DaemonProcess:
+        """Start a daemon, or find the one that a killed predecessor of this process has started meanwhile."""
+        control = self._control(state)
+        refused: ControlError | None = None
+        try:
+            await control.start()
+        except ControlError as error:
+            refused = error
+        until = asyncio.get_running_loop().time() + (_APPEAR_S if refused is None else _LATE_S)
+        while True:
+            found = process.find(self._directories().pipe)
+            if found is not None:
+                if await control.answers():
+                    _log.info("MPS daemon runs", gpu=self._uuid, pid=found.pid, protocol=state.protocol.value)
+                    return found
+                found.close()
+            if asyncio.get_running_loop().time() > until:
+                break
+            await asyncio.sleep(_POLL_S)
+        if refused is not None:
+            raise refused
+        raise MpsError(
+            MpsErrorKind.TRANSIENT,
+            f"GPU {self._uuid}: the MPS daemon was started and does not answer in {self._directories().pipe} after "
+            f"{_APPEAR_S:g} s: see {self._directories().log}/control.log",
+        )
+
+    async def _restore(self, state: GpuState) -> None:
+        """Protocol 3: make the daemon's namespaces those that were asked for; one that cannot stops no other."""
+        control = self._control(state)
+        await control.ensure_server()
+        found = await control.namespaces()
+        for name in decisions.leftovers(found, SERVER, state.shares):
+            await self._attempt(self._drop_namespace(control, name))
+        by_name = {namespace.name: namespace for namespace in found}
+        for name, share in state.live.items():
+            try:
+                await self._apply(control, name, share.limits, by_name.get(name))
+            except (ControlError, MpsError) as error:
+                _log.error(
+                    "a share's limits are not what they should be", gpu=self._uuid, share=name, reason=str(error)
+                )
+
+    async def _change(self, before: ShareState | None, name: str, limits: Limits) -> Share:
+        """Give a share its limits; what was before is there again when that fails."""
+        state = self._known()
+        wanted = ShareState(limits)
+        if state.shares.get(name) != wanted:
+            state = state.with_share(name, wanted)
+            self._put(state)
+        try:
+            if state.protocol is MpsProtocol.NAMESPACE:
+                control = self._control(state)
+                await control.ensure_server()
+                found = {namespace.name: namespace for namespace in await control.namespaces()}
+                await self._apply(control, name, limits, found.get(name))
+        except Exception:
+            if before is None:
+                await self._attempt(self.stop(name))
+            else:
+                self._put(self._known().with_share(name, before))
+            raise
+        return self._share(self._known(), name, limits)
+
+    async def _apply(self, control: Control, name: str, limits: Limits, found: Namespace | None) -> None:
+        """Give a namespace its limits; one that is not there yet is made."""
+        if found is None:
+            await control.create(name)
+            self._directories().open_share(name)
+        options = decisions.settings(limits, found, self._memory_total)
+        if not options:
+            return
+        try:
+            await control.set(name, options)
+        except ControlError:
+            attached = [client.pid for client in await control.clients() if client.namespace == name]
+            if not attached:
+                raise
+            if found is not None:
+                raise MpsError(
+                    MpsErrorKind.BUSY,
+                    f"GPU {self._uuid}, share {name}: its limits change only while no client is attached; "
+                    f"{_pids(attached)} must end first",
+                ) from None
+            # It attached between the two commands, as a container does whose daemon was just started again: unlimited.
+            for pid in attached:
+                await control.terminate(pid)
+            await control.set(name, options)
+
+    async def _end_share(self, name: str) -> None:
+        state = self._known()
+        if state.protocol is MpsProtocol.NAMESPACE:
+            if self._running() is not None:
+                control = self._control(state)
+                if name in {namespace.name for namespace in await control.namespaces()}:
+                    await self._drop_namespace(control, name)
+            self._directories().remove_share(name)
+        self._put(state.with_share(name, None))
+
+    async def _drop_namespace(self, control: Control, name: str) -> None:
+        for client in await control.clients():
+            if client.namespace == name:
+                await self._attempt(control.terminate(client.pid))
+        await control.delete(name)
+
+    async def _end(self) -> None:
+        """Stop the daemon, restore the compute mode, remove the directories, forget the GPU."""
+        state = self._known()
+        await self._end_daemon(state)
+        former = ComputeMode(state.former_mode)
+        try:
+            facts = await self._machine.modes.look(self._uuid)
+            if facts.mode not in {None, former}:
+                await self._machine.modes.set(self._uuid, former)
+        except UnknownGpuError as error:
+            _log.warning("the GPU is gone, and its compute mode with it", gpu=self._uuid, reason=str(error))
+        self._directories().remove()
+        self._put(None)
+        _log.info("GPU is no longer shared", gpu=self._uuid, compute_mode=former.name)
+
+    async def _end_daemon(self, state: GpuState) -> None:
+        running = self._running() or await self._late(state)
+        if running is None:
+            return
+        running.unwatch()
+        pipe = self._directories().pipe
+        control = self._control(state)
+        servers: list[DaemonProcess] = []
+        try:
+            servers += (held for pid in await control.servers() if (held := process.hold(pid, pipe)) is not None)
+            await control.quit()
+        except ControlError as error:
+            _log.warning("the MPS daemon does not quit; it is killed", gpu=self._uuid, reason=str(error))
+            running.send(signal.SIGTERM)
+        for process_left in (running, *servers):
+            patience = _QUIT_S if process_left is running else _TERM_S
+            if not await process_left.wait(patience):
+                process_left.send(signal.SIGKILL)
+                if not await process_left.wait(_KILL_S):
+                    raise MpsError(
+                        MpsErrorKind.TRANSIENT,
+                        f"GPU {self._uuid}: process {process_left.pid} of MPS does not end although it was killed: "
+                        "the GPU hangs; reset it or reboot the node",
+                    )
+            process_left.close()
+        self._process = None
+
+    async def _late(self, state: GpuState) -> DaemonProcess | None:
+        """Wait a moment for a daemon whose start this process' predecessor did not see the end of."""
+        if state.started:
+            return None
+        until = asyncio.get_running_loop().time() + _LATE_S
+        while True:
+            running = self._running()
+            if running is not None or asyncio.get_running_loop().time() >= until:
+                return running
+            await asyncio.sleep(_POLL_S)
+
+    def _running(self) -> DaemonProcess | None:
+        """Return the live daemon; one that an earlier instance of the service left is taken over."""
+        if self._process is not None and self._process.alive:
+            return self._process
+        if self._process is None and (found := process.find(self._directories().pipe)) is not None:
+            self._hold(found)
+            _log.info("MPS daemon taken over", gpu=self._uuid, pid=found.pid)
+            return found
+        return None
+
+    def _hold(self, running: DaemonProcess) -> None:
+        if self._process is not None:
+            self._process.close()
+        self._process = running
+        running.watch(lambda: self._on_death(running))
+
+    def _present(self, name: str) -> ShareState | None:
+        state = self.wanted
+        return None if state is None or state.ending else state.shares.get(name)
+
+    def _known(self) -> GpuState:
+        state = self.wanted
+        assert state is not None, "only called for a GPU that is shared"
+        return state
+
+    def _put(self, state: GpuState | None) -> None:
+        self._ledger.put(self._uuid, state)
+
+    def _directories(self) -> GpuDirectories:
+        state = self.wanted
+        taken = frozenset(other.directory for uuid, other in self._ledger.gpus.items() if uuid != self._uuid)
+        name = state.directory if state is not None else directory_name(self._uuid, taken)
+        return GpuDirectories(self._machine.directory / name)
+
+    def _control(self, state: GpuState) -> Control:
+        return self._machine.control(self._uuid, self._directories(), state.protocol)
+
+    def _daemon(self, state: GpuState) -> Daemon:
+        directories = self._directories()
+        return Daemon(
+            gpu=self._uuid,
+            protocol=state.protocol,
+            pipe_directory=str(directories.pipe),
+            shm_directory=str(directories.shm),
+            pid=self._process.pid if self._process is not None else 0,
+            restarts=state.restarts,
+        )
+
+    def _share(self, state: GpuState, name: str, limits: Limits, clients: tuple[int, ...] = ()) -> Share:
+        directories = self._directories()
+        return Share(
+            gpu=self._uuid,
+            name=name,
+            pipe_directory=str(directories.of_share(state.protocol, name)),
+            shm_directory=str(directories.shm),
+            limits=limits,
+            clients=clients,
+        )
+
+    async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what is good to have done, on the way to something else; what does not work is tried again by `settle`."""
+        try:
+            await work
+        except (ControlError, MpsError, OSError) as error:
+            _log.warning("put off", gpu=self._uuid, reason=str(error))
+
+    @contextmanager
+    def _as_mps_error(self) -> Iterator[None]:
+        """Tell what went wrong in the service's own terms."""
+        try:
+            yield
+        except ControlError as error:
+            raise MpsError(MpsErrorKind.TRANSIENT, f"GPU {self._uuid}, MPS: {error}") from error
+        except VendorError as error:
+            kind = MpsErrorKind.UNSUPPORTED if error.kind is FailureKind.UNSUPPORTED else MpsErrorKind.TRANSIENT
+            raise MpsError(kind, str(error)) from error
+        except StateError as error:
+            raise MpsError(MpsErrorKind.TRANSIENT, str(error)) from error
+        except OSError as error:
+            raise MpsError(
+                MpsErrorKind.TRANSIENT, f"GPU {self._uuid}, MPS: {error}: check {self._machine.directory}"
+            ) from error
+
+
+def _pids(pids: list[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"

@@ -1,0 +1,122 @@
+"""`dra-gpu mps` as a process, on a simulated node whose nvidia-cuda-mps-control is the tests' own small one."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from dra_gpu.mps.client import MpsClient
+from dra_gpu.mps.control import PROGRAM
+from dra_gpu.mps.process import PID_FILE
+from dra_gpu.mps.service import Share
+from dra_gpu_sim.node import SimulatedNode
+
+CLASSIC, NAMESPACE = "580.65.06", "615.71.05"
+STAND_IN = Path(__file__).with_name("stand_in.py")
+
+
+class Service:
+    """A node and the service on it."""
+
+    def __init__(self, root: Path, driver: str, *, profile: str = "H100") -> None:
+        self.node = SimulatedNode.create(root / "n", profile, gpus=2, driver_version=driver, seed="test")
+        self.driver = driver
+        self.gpu, self.other = self.node.uuids[:2]
+        self.directory = root / "m"
+        self.log = root / "service.log"
+        self.program = self.node.driver_root / "usr/bin" / PROGRAM
+        self.program.unlink(missing_ok=True)
+        self.program.write_text(f"#!{sys.executable} -IS\n{STAND_IN.read_text()}")
+        self.program.chmod(0o755)
+        self.client = MpsClient(self.directory / "mps.sock")
+        self._supervisor: subprocess.Popen | None = None
+        self._attached: list[socket.socket] = []
+
+    def start(self) -> None:
+        """Start the supervisor; the first call waits for the service."""
+        command = [
+            *(sys.executable, "-m", "dra_gpu", "mps"),
+            *("--driver-root", str(self.node.driver_root), "--directory", str(self.directory)),
+            *("--boot-id-file", str(self.node.boot_id_file), "--log-level", "debug"),
+        ]
+        environment = {**os.environ, "DRA_GPU_SIM_ROOT": str(self.node.root)}
+        with self.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(command, env=environment, stderr=log)
+
+    @property
+    def server_pid(self) -> int:
+        """The service itself, below its supervisor."""
+        pid = self._supervisor.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if b"serve" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+        raise AssertionError("no service runs")
+
+    def stop(self) -> int:
+        """Stop it as the kubelet does when its pod is deleted; its exit status."""
+        self._supervisor.terminate()
+        status = self._supervisor.wait(20)
+        self._supervisor = None
+        return status
+
+    def modes(self) -> list[int]:
+        """The truth about the GPUs' compute modes."""
+        return [gpu.compute_mode for gpu in self.node.gpus]
+
+    def daemon_pids(self) -> list[int]:
+        return [int(path.read_text()) for path in self.directory.glob(f"*/pipe/{PID_FILE}")]
+
+    def attach(self, share: Share) -> socket.socket:
+        """Be a client of a share."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(10)
+        connection.connect(f"{share.pipe_directory}/control")
+        connection.send(b"client\n")
+        assert connection.recv(100) == b"attached\n"
+        self._attached.append(connection)
+        return connection
+
+    async def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+        """Wait for something that other processes do."""
+        async with asyncio.timeout(seconds):
+            while not await condition():
+                await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        for connection in self._attached:
+            connection.close()
+        if self._supervisor is not None:
+            self.stop()
+        for pid in self.daemon_pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+async def make_service() -> AsyncIterator[Callable[..., Service]]:
+    """Make services that end with the test; socket paths must be short, so not pytest's own directory."""
+    async with AsyncExitStack() as stack:
+
+        def make(driver: str = NAMESPACE, *, started: bool = True, **options) -> Service:
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dm-")))
+            service = Service(root, driver, **options)
+            stack.callback(service.close)
+            if started:
+                service.start()
+            return service
+
+        yield make
+
+
+@pytest.fixture(params=[CLASSIC, NAMESPACE], ids=["classic", "namespaces"])
+def service(request, make_service) -> Service:
+    """A running service, once for each protocol."""
+    return make_service(request.param)

@@ -1,0 +1,329 @@
+"""The MPS service as the node plugin sees it: GPUs, daemons, shares."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dra_gpu.inventory.sharing import MpsProtocol
+from dra_gpu.mps.client import MpsClient
+from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
+from tests.component.mps.conftest import CLASSIC
+
+EXCLUSIVE, DEFAULT = 3, 0
+A, B = "s_" + "a" * 32, "s_" + "b" * 32
+FIFTH = Limits(compute_percent=20, memory_bytes=10 << 30)
+HALF = Limits(compute_percent=50, memory_bytes=20 << 30)
+
+
+async def test_a_shared_gpu_is_exclusive_and_has_a_daemon(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+
+    assert service.modes() == [EXCLUSIVE, DEFAULT]
+    assert share.limits == FIFTH
+    assert (Path(share.pipe_directory) / "control").is_socket()
+    (found,) = await service.client.clients()
+    assert service.daemon_pids() == [found.daemon.pid]
+
+
+async def test_the_protocol_follows_the_driver(service):
+    daemon = await service.client.ensure(service.gpu)
+
+    assert daemon.protocol is (MpsProtocol.CLASSIC if service.driver == CLASSIC else MpsProtocol.NAMESPACE)
+
+
+async def test_the_same_call_again_changes_nothing(service):
+    first = await service.client.share(service.gpu, A, FIFTH)
+    pids = service.daemon_pids()
+
+    assert await service.client.share(service.gpu, A, FIFTH) == first
+    assert service.daemon_pids() == pids
+
+
+@pytest.mark.case("C86")
+@pytest.mark.parametrize("former", [DEFAULT, EXCLUSIVE])
+async def test_the_compute_mode_of_before_is_set_again(service, former):
+    with service.node.state() as state:
+        state.gpus[0].compute_mode = former
+    await service.client.share(service.gpu, A, FIFTH)
+
+    await service.client.stop(service.gpu, A)
+
+    assert service.modes() == [former, DEFAULT]
+    assert service.daemon_pids() == []
+    assert await service.client.clients() == ()
+
+
+@pytest.mark.case("C97")
+async def test_the_daemon_stays_until_the_last_share_is_given_up(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    kept = await service.client.share(service.gpu, B, HALF)
+    pids = service.daemon_pids()
+
+    await service.client.stop(service.gpu, A)
+
+    assert service.daemon_pids() == pids
+    service.attach(kept)
+    ((found,),) = [gpu.shares for gpu in await service.client.clients()]
+    assert (found.name, found.limits, found.clients) == (B, HALF, (os.getpid(),))
+
+
+async def test_all_shares_of_a_gpu_can_be_given_up_at_once(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    await service.client.share(service.gpu, B, FIFTH)
+
+    await service.client.stop(service.gpu)
+
+    assert service.modes() == [DEFAULT, DEFAULT]
+
+
+async def test_giving_up_what_is_not_there_is_done(service):
+    await service.client.stop(service.gpu, A)
+    await service.client.stop(service.gpu)
+
+    assert service.modes() == [DEFAULT, DEFAULT]
+
+
+async def test_gpus_do_not_wait_for_each_other(service):
+    shares = await asyncio.gather(
+        service.client.share(service.gpu, A, FIFTH), service.client.share(service.other, A, FIFTH)
+    )
+
+    assert len({share.shm_directory for share in shares}) == 2
+    assert service.modes() == [EXCLUSIVE, EXCLUSIVE]
+
+
+async def test_a_daemon_that_dies_is_started_again_with_its_shares(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+    client = service.attach(share)
+    (killed,) = service.daemon_pids()
+
+    os.kill(killed, signal.SIGKILL)
+
+    assert client.recv(1) == b""
+
+    async def again() -> bool:
+        (found,) = await service.client.clients(service.gpu)
+        return found.daemon.restarts == 1
+
+    await service.until(again)
+    assert service.daemon_pids() != [killed]
+    service.attach(await service.client.share(service.gpu, A, FIFTH))
+
+
+async def test_daemons_and_clients_outlive_the_service(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+    client = service.attach(share)
+    pids, before = service.daemon_pids(), service.server_pid
+
+    os.kill(before, signal.SIGKILL)
+
+    (found,) = await service.client.clients()
+    assert service.server_pid != before
+    assert (found.daemon.pid, found.daemon.restarts) == (pids[0], 0)
+    assert found.shares[0].clients == (os.getpid(),)
+    client.settimeout(0)
+    with pytest.raises(BlockingIOError):
+        client.recv(1)
+
+
+async def test_when_its_pod_goes_the_gpus_stay_exclusive_and_the_next_one_takes_over(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    pids = service.daemon_pids()
+
+    assert service.stop() == 0
+    assert service.modes() == [EXCLUSIVE, DEFAULT]
+    service.start()
+
+    (found,) = await service.client.clients()
+    assert [found.daemon.pid] == pids
+    await service.client.stop(service.gpu, A)
+    assert service.modes() == [DEFAULT, DEFAULT]
+
+
+async def test_daemons_that_the_runtime_killed_with_the_pod_are_there_again(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    service.stop()
+    os.kill(service.daemon_pids()[0], signal.SIGKILL)
+
+    service.start()
+
+    async def runs() -> bool:
+        (found,) = await service.client.clients(service.gpu)
+        return found.daemon.pid
+
+    await service.until(runs)
+    share = await service.client.share(service.gpu, A, FIFTH)
+    service.attach(share)
+
+
+async def test_after_a_reboot_nothing_is_left_to_do(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    service.stop()
+    os.kill(service.daemon_pids()[0], signal.SIGKILL)
+    service.node.reboot()
+
+    service.start()
+
+    assert await service.client.clients() == ()
+    assert service.modes() == [DEFAULT, DEFAULT]
+
+
+async def test_limits_of_a_share_change_only_without_clients(make_service):
+    service = make_service()
+    client = service.attach(await service.client.share(service.gpu, A, FIFTH))
+
+    with pytest.raises(MpsError, match=f"process {os.getpid()} must end first") as refused:
+        await service.client.limits(service.gpu, A, HALF)
+    assert refused.value.kind is MpsErrorKind.BUSY
+    (found,) = await service.client.clients(service.gpu)
+    assert found.shares[0].limits == FIFTH
+
+    client.close()
+
+    async def changed() -> bool:
+        try:
+            return (await service.client.limits(service.gpu, A, HALF)).limits == HALF
+        except MpsError:
+            return False
+
+    await service.until(changed)
+
+
+async def test_classic_limits_are_what_containers_are_given_and_change_at_once(make_service):
+    service = make_service(CLASSIC)
+    service.attach(await service.client.share(service.gpu, A, FIFTH))
+
+    assert (await service.client.limits(service.gpu, A, HALF)).limits == HALF
+
+
+async def test_limits_of_a_share_that_is_not_there_are_refused(service):
+    with pytest.raises(MpsError, match="make it with `share` first"):
+        await service.client.limits(service.gpu, A, HALF)
+
+
+async def test_giving_up_a_share_ends_its_clients(make_service):
+    service = make_service()
+    client = service.attach(await service.client.share(service.gpu, A, FIFTH))
+    await service.client.share(service.gpu, B, FIFTH)
+
+    await service.client.stop(service.gpu, A)
+
+    assert client.recv(1) == b""
+
+
+@pytest.mark.case("C157")
+async def test_directories_of_one_share_are_closed_to_others(make_service):
+    service = make_service()
+    one = await service.client.share(service.gpu, A, FIFTH)
+    two = await service.client.share(service.gpu, B, FIFTH)
+    pipe, shm = Path(one.pipe_directory), Path(one.shm_directory)
+
+    assert pipe != Path(two.pipe_directory)
+    assert stat.S_IMODE(pipe.stat().st_mode) == 0o755
+    assert stat.S_IMODE((pipe / "control").stat().st_mode) & 0o666 == 0o666
+    assert stat.S_IMODE(shm.stat().st_mode) == 0o1777
+    assert stat.S_IMODE(shm.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE((shm.parent / "log").stat().st_mode) == 0o700
+    assert stat.S_IMODE(service.directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((service.directory / "mps.sock").stat().st_mode) == 0o600
+
+
+@pytest.mark.case("C157")
+async def test_what_a_client_leaves_behind_is_removed_mounts_too(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+    pipe, shm = Path(share.pipe_directory), Path(share.shm_directory)
+    (pipe / "left").write_text("x")
+    (shm / "segment").write_text("x")
+    (shm / "inside").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", shm / "inside"], check=True)
+
+    await service.client.stop(service.gpu, A)
+
+    assert sorted(path.name for path in service.directory.iterdir()) == ["lock", "mps.sock", "state.json"]
+
+
+async def test_a_daemon_sees_its_gpus_directory_at_dev_shm(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+    (Path(share.shm_directory) / "mark").touch()
+
+    (pid,) = service.daemon_pids()
+
+    assert Path(f"/proc/{pid}/root/dev/shm/mark").exists()
+    assert not Path("/dev/shm/mark").exists()
+
+
+async def test_a_gpu_whose_daemon_does_not_start_is_as_it_was(service):
+    (service.program.parent / "broken").touch()
+
+    with pytest.raises(MpsError, match="the driver is broken today") as refused:
+        await service.client.share(service.gpu, A, FIFTH)
+
+    assert refused.value.kind is MpsErrorKind.TRANSIENT
+    assert service.modes() == [DEFAULT, DEFAULT]
+    assert await service.client.clients() == ()
+
+
+async def test_a_gpu_in_mig_mode_is_refused_with_the_way_out(make_service):
+    service = make_service(started=False)
+    with service.node.state() as state:
+        state.gpus[0].mig_current = state.gpus[0].mig_pending = 1
+    service.start()
+
+    with pytest.raises(MpsError, match="share its partitions") as refused:
+        await service.client.ensure(service.gpu)
+
+    assert refused.value.kind is MpsErrorKind.UNSUPPORTED
+
+
+async def test_a_gpu_that_was_taken_out_of_use_is_refused(make_service):
+    service = make_service()
+    with service.node.state() as state:
+        state.gpus[0].compute_mode = 2
+
+    with pytest.raises(MpsError, match="PROHIBITED"):
+        await service.client.ensure(service.gpu)
+
+    assert service.modes() == [2, DEFAULT]
+
+
+async def test_a_lost_gpu_keeps_no_other_one_from_being_shared(service):
+    service.node.lose_gpu(0)
+
+    await service.client.share(service.other, A, FIFTH)
+
+    assert service.modes()[1] == EXCLUSIVE
+
+
+async def test_a_lost_gpu_is_given_up_when_it_returns(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    service.node.lose_gpu(0)
+
+    with pytest.raises(MpsError) as refused:
+        await service.client.stop(service.gpu, A)
+    assert refused.value.kind is MpsErrorKind.TRANSIENT
+    service.node.return_gpu(0)
+    await service.client.stop(service.gpu, A)
+
+    assert service.modes() == [DEFAULT, DEFAULT]
+
+
+async def test_a_service_that_is_not_there_is_said_to_be_absent(tmp_path):
+    client = MpsClient(tmp_path / "mps.sock", absent_seconds=0.1)
+
+    with pytest.raises(MpsError, match="is sharing turned on") as refused:
+        await client.ensure("GPU-1")
+
+    assert refused.value.kind is MpsErrorKind.UNAVAILABLE
+
+
+async def test_what_a_caller_sends_is_checked_before_it_reaches_a_path(service):
+    for name in ("../etc", "A", "", "a" * 65, "default"):
+        with pytest.raises(MpsError, match="no name of a share"):
+            await service.client.share(service.gpu, name, FIFTH)
+    with pytest.raises(MpsError, match="no GPU's UUID"):
+        await service.client.ensure("GPU-../..")
