@@ -20,6 +20,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_gpu_sim.local import plugin
+from dra_gpu_sim.node import SimulatedNode
 from tests.bench import client
 from tests.bench.cluster import Api, ApiError
 from tests.bench.figures import Row
@@ -42,28 +44,32 @@ class Bed:
         return f"bench-{self.root.name}"
 
     @property
+    def node(self) -> Path:
+        """The simulated GPUs."""
+        return self.root / "node"
+
+    @property
+    def paths(self) -> plugin.NodePaths:
+        """The host side of the node."""
+        return plugin.NodePaths(self.root)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.root / "kubeconfig"
+
+    @property
     def socket(self) -> Path:
-        return self.root / "plugins" / DRIVER / "dra.sock"
+        return self.paths.state / "dra.sock"
 
     @property
     def registration(self) -> Path:
-        return self.root / "registry" / f"{DRIVER}-reg.sock"
+        return self.paths.kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"
 
     def command(self, python: str, *before: str) -> str:
         """The plugin's command line."""
-        node = self.root / "node"
-        return shlex.join(
-            [
-                *(python, *before, "-m", "dra_gpu", "node", "--vendor", "nvidia", "--node-name", self.node_name),
-                *("--kubeconfig", str(self.root / "kubeconfig")),
-                *("--driver-root", str(node / "driver"), "--dev-root", str(node / "dev")),
-                *("--sysfs-root", str(node / "sys"), "--boot-id-file", str(node / "boot_id")),
-                *("--cdi-root", str(self.root / "cdi"), "--state-dir", str(self.root / "state")),
-                *("--kubelet-plugins-dir", str(self.root / "plugins")),
-                *("--kubelet-registrar-dir", str(self.root / "registry")),
-                *("--log-level", "warning"),
-            ]
-        )
+        node = SimulatedNode(self.node)
+        shipped = plugin.arguments(node, self.paths, node_name=self.node_name, kubeconfig=self.kubeconfig)
+        return shlex.join([python, *before, "-m", "dra_gpu", *shipped, "--log-level=warning"])
 
 
 def main() -> int:
@@ -106,11 +112,11 @@ def _arguments(
     options: argparse.Namespace, bed: Bed, devices: Sequence[str], monitors: Sequence[str], *more: str
 ) -> argparse.Namespace:
     simulator = [sys.executable, "-m", "dra_gpu_sim.cli"]
-    node = str(bed.root / "node")
+    node = str(bed.node)
     return client.parse(
         [
             *("--socket", str(bed.socket), "--registration", str(bed.registration)),
-            *("--driver", DRIVER, "--pool", bed.node_name, "--api", bed.api, "--state-dir", str(bed.root / "state")),
+            *("--driver", DRIVER, "--pool", bed.node_name, "--api", bed.api, "--state-dir", str(bed.paths.state)),
             *("--devices", ",".join(devices), "--monitors", ",".join(monitors), "--runs", str(options.runs)),
             *("--start", bed.command(options.python), "--log", str(bed.root / "plugin.log")),
             *("--slow-on", shlex.join([*simulator, "inject", node, *shlex.split(options.slow)])),
@@ -122,11 +128,9 @@ def _arguments(
 
 def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
     """Make a simulated node and the configuration that leads its plugin to the API server."""
-    root.mkdir()
-    (root / "state").mkdir(mode=0o700)
-    node = str(root / "node")
-    _simulator("create", "--profile", profile, "--gpus", str(gpus), node)
-    _simulator("inject", node, "--call-log", "off")
+    bed = Bed(root, api)
+    bed.paths.make()
+    SimulatedNode.create(bed.node, profile, gpus=gpus, log_calls=False)
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -135,16 +139,10 @@ def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
         "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
         "current-context": "bench",
     }
-    (root / "kubeconfig").write_text(json.dumps(kubeconfig))
-    bed = Bed(root, api)
+    bed.kubeconfig.write_text(json.dumps(kubeconfig))
     with closing(Api(api)) as server:
         server.call("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": bed.node_name}})
     return bed
-
-
-def _simulator(*arguments: str) -> None:
-    command = [sys.executable, "-m", "dra_gpu_sim.cli", *arguments]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS)
 
 
 def _published(bed: Bed, python: str) -> tuple[list[str], list[str]]:
