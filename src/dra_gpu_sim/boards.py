@@ -5,7 +5,7 @@ one-direction speeds that ``nvidia-smi nvlink -s`` prints. MIG tables are in ``p
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -264,7 +264,6 @@ class Profile:
     description: str
     driver_version: str = "615.71.02"
     rack: bool = False
-    overrides: dict[str, str] = field(default_factory=dict)
 
 
 def _all() -> dict[str, Profile]:

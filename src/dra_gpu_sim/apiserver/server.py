@@ -122,11 +122,6 @@ class ApiServer:
             watch.giant(size)
 
     @property
-    def open_watches(self) -> int:
-        """How many watches are open."""
-        return len(self._watches)
-
-    @property
     def open_connections(self) -> int:
         """How many clients are connected."""
         return len(self._connections)

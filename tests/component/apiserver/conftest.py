@@ -8,7 +8,7 @@ import pytest
 
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import Connection
-from dra_gpu_sim.apiserver import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer
 
 
 class SkippingClock:

@@ -13,7 +13,7 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import Connection, Credentials, from_kubeconfig
 from dra_gpu.apiserver.kubernetes_api import Selection, WatchEvent, WatchOptions
 from dra_gpu.apiserver.resources import NODES, RESOURCE_CLAIMS, Node
-from dra_gpu_sim.apiserver import ApiServer, ServerOptions
+from dra_gpu_sim.apiserver.server import ApiServer, ServerOptions
 
 from .conftest import SkippingClock
 

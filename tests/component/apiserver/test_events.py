@@ -4,7 +4,7 @@ from typing import Any
 
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.events import EventLimits, EventRecorder, ObjectReference
-from dra_gpu_sim.apiserver import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer
 
 from .conftest import SkippingClock, running
 

@@ -14,7 +14,7 @@ import pytest
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_gpu_sim.apiserver import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer
 
 Obj = dict[str, Any]
 

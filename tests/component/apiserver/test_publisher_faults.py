@@ -21,7 +21,7 @@ from dra_gpu.apiserver.publish_reports import (
 from dra_gpu.apiserver.publisher import PublisherLimits
 from dra_gpu.apiserver.slice_names import slice_name
 from dra_gpu.inventory.slices import SliceContent
-from dra_gpu_sim.apiserver import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer
 
 from .pool_builders import DRIVER, FAST, NODE, Reports, counters, gpu, pool, publishing, settled
 

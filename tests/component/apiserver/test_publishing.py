@@ -15,7 +15,7 @@ from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import Gpu, View
 from dra_gpu.inventory.slices import SliceContent, arrange
 from dra_gpu.inventory.views import Layout
-from dra_gpu_sim.apiserver import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer
 
 from .pool_builders import DRIVER, NODE, Reports, counters, gpu, pool, publishing, settled
 

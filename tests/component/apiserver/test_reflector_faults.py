@@ -11,7 +11,7 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.clock import Clock, SystemClock
 from dra_gpu.apiserver.reflector import Change, Reflector, ReflectorLimits
 from dra_gpu.apiserver.resources import NODES, Node
-from dra_gpu_sim.apiserver import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer
 
 from .conftest import SkippingClock, running
 
