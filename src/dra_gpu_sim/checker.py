@@ -7,9 +7,22 @@ set the same way, so that "everything is as it was before" is one assertion.
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_gpu_sim.occupancy import living
 from dra_gpu_sim.placement import bdf
-from dra_gpu_sim.state import NO_INSTANCE, SimGpu, SimState, in_use
+from dra_gpu_sim.state import (
+    NO_INSTANCE,
+    PROCESS_COMPUTE,
+    PROCESS_MPS_CLIENT,
+    SimGpu,
+    SimLimit,
+    SimProcess,
+    SimState,
+    in_use,
+)
 from dra_gpu_sim.statefile import locked
+
+NO_LIMIT = 2**64 - 1
+"""A hard limit that is none (NVML_DEVICE_MEMORY_LIMIT_MAX)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,58 @@ class Process:
     gpu_instance: int | None
     mps_namespace: str
     cgroup: str
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A living process that computes on a GPU, with what binds it.
+
+    Attributes:
+        pid: as this process's pid namespace numbers it.
+        gpu: index of the GPU.
+        mps: whether it runs through an MPS server.
+        namespace: ``server/namespace`` of protocol 3; empty with classic MPS and without MPS.
+        memory: bytes it holds, its context included.
+        pinned_limit: bytes that MPS lets it hold; None for no limit.
+        cgroup_limit: bytes that the most limited cgroup around it may hold, all its processes together; None for none.
+        sm_percent: share of the GPU's SMs that MPS lets it use; 100 without a limit.
+        sms: how many SMs that is.
+        cgroup: below the cgroup root.
+        uid: of the process.
+    """
+
+    pid: int
+    gpu: int
+    mps: bool
+    namespace: str
+    memory: int
+    pinned_limit: int | None
+    cgroup_limit: int | None
+    sm_percent: int
+    sms: int
+    cgroup: str
+    uid: int
+
+    @property
+    def share(self) -> str:
+        """The namespace without its server."""
+        return self.namespace.rpartition("/")[2]
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The lower of the two memory limits; None for none."""
+        return min((limit for limit in (self.pinned_limit, self.cgroup_limit) if limit is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """The clients of one GPU and their sums: bytes, limits in bytes and percent (without a limit: the whole GPU)."""
+
+    gpu: int
+    clients: tuple[Client, ...]
+    memory: int
+    memory_limits: int
+    sm_percent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +170,10 @@ def snapshot(root: Path) -> Snapshot:
     with locked(root / "state") as state:
         return Snapshot(
             gpus=tuple(_gpu(state.gpus[index], index) for index in range(state.gpu_count)),
-            processes=_processes(state),
+            processes=_processes(state, root / "state"),
             limits=tuple(
                 sorted(
-                    (
-                        MemoryLimit(slot.gpu, slot.cgroup.decode(), slot.soft, slot.hard)
-                        for slot in in_use(state.limits)
-                    ),
+                    (MemoryLimit(slot.gpu, slot.cgroup.decode(), slot.soft, slot.hard) for slot in _limits(state)),
                     key=lambda limit: (limit.gpu, limit.cgroup),
                 )
             ),
@@ -127,10 +189,67 @@ def sessions(root: Path) -> dict[int, tuple[int, ...]]:
         }
 
 
-def _processes(state: SimState) -> tuple[Process, ...]:
+def clients(root: Path) -> tuple[Client, ...]:
+    """Every living process that computes on a GPU of the node at ``root``; MPS servers are none of them."""
+    with locked(root / "state") as state:
+        return tuple(
+            _client(state, pid, slot)
+            for pid, slot in living(state, root / "state")
+            if slot.kind in (PROCESS_COMPUTE, PROCESS_MPS_CLIENT)
+        )
+
+
+def uses(root: Path) -> tuple[GpuUse, ...]:
+    """The clients of each GPU, in order, with their sums."""
+    everyone = clients(root)
+    gpus = snapshot(root).gpus
+    return tuple(_use(gpu, tuple(client for client in everyone if client.gpu == gpu.index)) for gpu in gpus)
+
+
+def _use(gpu: Gpu, mine: tuple[Client, ...]) -> GpuUse:
+    return GpuUse(
+        gpu=gpu.index,
+        clients=mine,
+        memory=sum(client.memory for client in mine),
+        memory_limits=sum(gpu.memory if client.memory_limit is None else client.memory_limit for client in mine),
+        sm_percent=sum(client.sm_percent for client in mine),
+    )
+
+
+def _client(state: SimState, pid: int, slot: SimProcess) -> Client:
+    cgroup = slot.cgroup.decode()
+    hard = [limit.hard for limit in _limits(state) if limit.gpu == slot.gpu and _within(cgroup, limit.cgroup.decode())]
+    return Client(
+        pid=pid,
+        gpu=slot.gpu,
+        mps=slot.kind == PROCESS_MPS_CLIENT,
+        namespace=slot.mps_namespace.decode(),
+        memory=slot.memory,
+        pinned_limit=slot.memory_limit or None,
+        cgroup_limit=min((limit for limit in hard if limit != NO_LIMIT), default=None),
+        sm_percent=slot.sm_percent or 100,
+        sms=slot.sm_count,
+        cgroup=cgroup,
+        uid=slot.uid,
+    )
+
+
+def _within(cgroup: str, ancestor: str) -> bool:
+    return cgroup == ancestor or cgroup.startswith(ancestor.rstrip("/") + "/")
+
+
+def _limits(state: SimState) -> list[SimLimit]:
+    """The limits in force: one whose cgroup was removed is gone with it."""
+    root = state.cgroup_root.decode()
+    return [
+        limit for limit in in_use(state.limits) if not root or (Path(root) / limit.cgroup.decode().lstrip("/")).is_dir()
+    ]
+
+
+def _processes(state: SimState, path: Path) -> tuple[Process, ...]:
     return tuple(
         Process(
-            pid=slot.pid,
+            pid=pid,
             gpu=slot.gpu,
             kind=slot.kind,
             memory=slot.memory,
@@ -140,7 +259,7 @@ def _processes(state: SimState) -> tuple[Process, ...]:
             mps_namespace=slot.mps_namespace.decode(),
             cgroup=slot.cgroup.decode(),
         )
-        for slot in in_use(state.processes)
+        for pid, slot in living(state, path)
     )
 
 

@@ -8,7 +8,7 @@ import ctypes
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -17,7 +17,8 @@ from dra_gpu_sim import faults, tree
 from dra_gpu_sim.boards import profile_named
 from dra_gpu_sim.build import build
 from dra_gpu_sim.calls import Call, read_calls
-from dra_gpu_sim.checker import Gpu, Snapshot, snapshot
+from dra_gpu_sim.checker import Client, Gpu, Snapshot, clients, snapshot
+from dra_gpu_sim.client import CudaClient
 from dra_gpu_sim.fill import apply_setting, fill_node, symbols_missing_in
 from dra_gpu_sim.state import MIG_AFTER_RESET, MIG_LIVE, NO_INSTANCE, PROCESS_COMPUTE, SimState, in_use
 from dra_gpu_sim.statefile import create_state, locked
@@ -232,6 +233,49 @@ class SimulatedNode:
             slot.pid, slot.gpu, slot.kind, slot.gi, slot.ci, slot.memory = pid, gpu, kind, gi, ci, memory
             slot.name, slot.cgroup = name.encode(), cgroup.encode()
             slot.used = 1
+
+    def client(
+        self,
+        *commands: str,
+        pipe: Path | None = None,
+        gpus: Sequence[int] | None = None,
+        cgroup: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        user: int | None = None,
+    ) -> CudaClient:
+        """Start a program that uses a GPU; use it as a context manager.
+
+        Args:
+            commands: what it does before it ends; without any it is told by :meth:`CudaClient.command`.
+            pipe: MPS pipe directory that it follows; none without.
+            gpus: indices of the GPUs whose device nodes it has, as in a container; all of them without.
+            cgroup: the cgroup it counts as being in, below the cgroup root; its real one without.
+            environment: further variables, such as CUDA_VISIBLE_DEVICES or CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.
+            user: uid to run as.
+        """
+        variables = {
+            "DRA_GPU_SIM_ROOT": str(self.root),
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.root / "no-pipe" if pipe is None else pipe),
+        }
+        if gpus is not None:
+            variables["DRA_GPU_SIM_DEV"] = str(self._view(gpus))
+        if cgroup is not None:
+            variables["DRA_GPU_SIM_CGROUP"] = cgroup
+        return CudaClient(self.cuda_client, commands, {**variables, **(environment or {})}, user)
+
+    def clients(self) -> tuple[Client, ...]:
+        """Every living process that computes on a GPU, and what binds it."""
+        return clients(self.root)
+
+    def _view(self, gpus: Sequence[int]) -> Path:
+        """A /dev with the nodes of some GPUs alone."""
+        view = self.root / "views" / "-".join(map(str, sorted(gpus)))
+        if not view.is_dir():
+            view.mkdir(parents=True)
+            for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{self.gpus[gpu].minor}" for gpu in gpus)):
+                (view / name).symlink_to(self.dev_root / name)
+            (view / "nvidia-caps").symlink_to(self.dev_root / "nvidia-caps")
+        return view
 
     def end_process(self, pid: int) -> None:
         """Let a process hold nothing any more."""
