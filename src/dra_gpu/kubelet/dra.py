@@ -7,7 +7,7 @@ pkg/kubelet/cm/dra/manager.go, prepareResources); the answer leaves before the k
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from grpclib.const import Status
@@ -18,7 +18,7 @@ from dra_gpu.kubelet._proto import dra_v1_pb2, dra_v1beta1_pb2
 from dra_gpu.kubelet._proto.dra_v1_grpc import DRAPluginBase as DraV1Base
 from dra_gpu.kubelet._proto.dra_v1beta1_grpc import DRAPluginBase as DraV1Beta1Base
 from dra_gpu.kubelet.calls import RunningCalls
-from dra_gpu.kubelet.service import ClaimError, ClaimRef, ClaimService, PreparedClaim
+from dra_gpu.kubelet.service import ClaimError, ClaimRef, ClaimService, PreparedClaim, PreparedDevice
 
 DEFAULT_TIMEOUT = 45.0
 """Seconds for a call that names no deadline: what the kubelet gives.
@@ -35,6 +35,11 @@ ANSWER_MARGIN = 1.0
 Outcome = TypeVar("Outcome")
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+_PrepareRequest = dra_v1_pb2.NodePrepareResourcesRequest | dra_v1beta1_pb2.NodePrepareResourcesRequest
+_PrepareResponse = dra_v1_pb2.NodePrepareResourcesResponse | dra_v1beta1_pb2.NodePrepareResourcesResponse
+_UnprepareRequest = dra_v1_pb2.NodeUnprepareResourcesRequest | dra_v1beta1_pb2.NodeUnprepareResourcesRequest
+_UnprepareResponse = dra_v1_pb2.NodeUnprepareResourcesResponse | dra_v1beta1_pb2.NodeUnprepareResourcesResponse
 
 _log = structlog.get_logger(__name__)
 
@@ -121,46 +126,13 @@ class DraV1(DraV1Base):
         self, stream: Stream[dra_v1_pb2.NodePrepareResourcesRequest, dra_v1_pb2.NodePrepareResourcesResponse]
     ) -> None:
         """Prepare all claims of a pod that this driver handles."""
-
-        async def respond(
-            request: dra_v1_pb2.NodePrepareResourcesRequest,
-        ) -> dra_v1_pb2.NodePrepareResourcesResponse:
-            answers = await self._calls.prepare(_refs(request.claims), _time_left(stream))
-            response = dra_v1_pb2.NodePrepareResourcesResponse()
-            for uid, answer in answers.items():
-                entry = response.claims[uid]  # makes the entry
-                if isinstance(answer, ClaimError):
-                    entry.error = answer.message
-                    continue
-                for device in answer.devices:
-                    entry.devices.append(
-                        dra_v1_pb2.Device(
-                            request_names=device.request_names,
-                            pool_name=device.pool,
-                            device_name=device.device,
-                            cdi_device_ids=device.cdi_ids,
-                            share_id=device.share_id,
-                        )
-                    )
-            return response
-
-        await _unary(self._calls.running, stream, respond)
+        await _prepare(self._calls, stream, dra_v1_pb2.NodePrepareResourcesResponse, _device_v1)
 
     async def NodeUnprepareResources(  # noqa: N802 - the protocol's name
         self, stream: Stream[dra_v1_pb2.NodeUnprepareResourcesRequest, dra_v1_pb2.NodeUnprepareResourcesResponse]
     ) -> None:
         """Give back all claims of a pod that this driver handles."""
-
-        async def respond(
-            request: dra_v1_pb2.NodeUnprepareResourcesRequest,
-        ) -> dra_v1_pb2.NodeUnprepareResourcesResponse:
-            answers = await self._calls.unprepare(_refs(request.claims), _time_left(stream))
-            response = dra_v1_pb2.NodeUnprepareResourcesResponse()
-            for uid, answer in answers.items():
-                response.claims[uid].error = "" if answer is None else answer.message
-            return response
-
-        await _unary(self._calls.running, stream, respond)
+        await _unprepare(self._calls, stream, dra_v1_pb2.NodeUnprepareResourcesResponse)
 
 
 class DraV1Beta1(DraV1Beta1Base):
@@ -173,46 +145,70 @@ class DraV1Beta1(DraV1Beta1Base):
         self, stream: Stream[dra_v1beta1_pb2.NodePrepareResourcesRequest, dra_v1beta1_pb2.NodePrepareResourcesResponse]
     ) -> None:
         """Prepare all claims of a pod that this driver handles."""
-
-        async def respond(
-            request: dra_v1beta1_pb2.NodePrepareResourcesRequest,
-        ) -> dra_v1beta1_pb2.NodePrepareResourcesResponse:
-            answers = await self._calls.prepare(_refs(request.claims), _time_left(stream))
-            response = dra_v1beta1_pb2.NodePrepareResourcesResponse()
-            for uid, answer in answers.items():
-                entry = response.claims[uid]  # makes the entry
-                if isinstance(answer, ClaimError):
-                    entry.error = answer.message
-                    continue
-                for device in answer.devices:
-                    entry.devices.append(
-                        dra_v1beta1_pb2.Device(
-                            request_names=device.request_names,
-                            pool_name=device.pool,
-                            device_name=device.device,
-                            cdi_device_ids=device.cdi_ids,
-                        )
-                    )
-            return response
-
-        await _unary(self._calls.running, stream, respond)
+        await _prepare(self._calls, stream, dra_v1beta1_pb2.NodePrepareResourcesResponse, _device_v1beta1)
 
     async def NodeUnprepareResources(  # noqa: N802 - the protocol's name
         self,
         stream: Stream[dra_v1beta1_pb2.NodeUnprepareResourcesRequest, dra_v1beta1_pb2.NodeUnprepareResourcesResponse],
     ) -> None:
         """Give back all claims of a pod that this driver handles."""
+        await _unprepare(self._calls, stream, dra_v1beta1_pb2.NodeUnprepareResourcesResponse)
 
-        async def respond(
-            request: dra_v1beta1_pb2.NodeUnprepareResourcesRequest,
-        ) -> dra_v1beta1_pb2.NodeUnprepareResourcesResponse:
-            answers = await self._calls.unprepare(_refs(request.claims), _time_left(stream))
-            response = dra_v1beta1_pb2.NodeUnprepareResourcesResponse()
-            for uid, answer in answers.items():
-                response.claims[uid].error = "" if answer is None else answer.message
-            return response
 
-        await _unary(self._calls.running, stream, respond)
+async def _prepare(
+    calls: ClaimCalls,
+    stream: Stream[Any, Any],
+    make_response: Callable[[], _PrepareResponse],
+    make_device: Callable[[PreparedDevice], dra_v1_pb2.Device | dra_v1beta1_pb2.Device],
+) -> None:
+    """Answer NodePrepareResources in the messages of one version."""
+
+    async def respond(request: _PrepareRequest) -> _PrepareResponse:
+        answers = await calls.prepare(_refs(request.claims), _time_left(stream))
+        response = make_response()
+        for uid, answer in answers.items():
+            entry: Any = response.claims[uid]  # makes it; its type is that of the version
+            if isinstance(answer, ClaimError):
+                entry.error = answer.message
+            else:
+                entry.devices.extend(make_device(device) for device in answer.devices)
+        return response
+
+    await _unary(calls.running, stream, respond)
+
+
+async def _unprepare(
+    calls: ClaimCalls, stream: Stream[Any, Any], make_response: Callable[[], _UnprepareResponse]
+) -> None:
+    """Answer NodeUnprepareResources in the messages of one version."""
+
+    async def respond(request: _UnprepareRequest) -> _UnprepareResponse:
+        answers = await calls.unprepare(_refs(request.claims), _time_left(stream))
+        response = make_response()
+        for uid, answer in answers.items():
+            response.claims[uid].error = "" if answer is None else answer.message
+        return response
+
+    await _unary(calls.running, stream, respond)
+
+
+def _device_v1(device: PreparedDevice) -> dra_v1_pb2.Device:
+    return dra_v1_pb2.Device(
+        request_names=device.request_names,
+        pool_name=device.pool,
+        device_name=device.device,
+        cdi_device_ids=device.cdi_ids,
+        share_id=device.share_id,
+    )
+
+
+def _device_v1beta1(device: PreparedDevice) -> dra_v1beta1_pb2.Device:
+    return dra_v1beta1_pb2.Device(
+        request_names=device.request_names,
+        pool_name=device.pool,
+        device_name=device.device,
+        cdi_device_ids=device.cdi_ids,
+    )
 
 
 class _WireClaim(Protocol):
