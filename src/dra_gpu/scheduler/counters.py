@@ -5,7 +5,7 @@ not only those the device needs: a counter that is overdrawn (its published valu
 keeps all counter-consuming devices of the pool from use. Source: allocator_incubating.go `checkAvailableCounters`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -28,8 +28,9 @@ class Shortage:
 class CounterLedger:
     """What is left of the counters of all pools during one attempt to allocate."""
 
-    def __init__(self, pools: Iterable[Pool], held: Held) -> None:
-        self._left = {pool.id: _left(pool, held) for pool in pools}
+    def __init__(self, pools: Sequence[Pool], held: Held) -> None:
+        self._totals = {pool.id: _totals(pool) for pool in pools}
+        self._left = {pool.id: _left(pool, self._totals[pool.id], held) for pool in pools}
 
     def reserve(self, candidate: Candidate) -> Shortage | None:
         """Charge a device; return what is short instead, with nothing charged."""
@@ -40,7 +41,8 @@ class CounterLedger:
             return None
         self._charge(candidate, -1)
         wanted = dict(_wanted(candidate)).get(short, Fraction(0))
-        return Shortage(*short, wanted=Amount(wanted), available=Amount(left[short]))
+        notation = self._totals[candidate.id.pool_id][short].notation
+        return Shortage(*short, wanted=Amount(wanted, notation), available=Amount(left[short], notation))
 
     def release(self, candidate: Candidate) -> None:
         """Give back what `reserve` charged."""
@@ -52,12 +54,16 @@ class CounterLedger:
             left[key] -= sign * value
 
 
-def _left(pool: Pool, held: Held) -> dict[tuple[str, str], Fraction]:
-    left = {
-        (counter_set.name, name): Amount.parse(counter.value).value
+def _totals(pool: Pool) -> dict[tuple[str, str], Amount]:
+    return {
+        (counter_set.name, name): Amount.parse(counter.value)
         for counter_set in pool.counter_sets.values()
         for name, counter in counter_set.counters.items()
     }
+
+
+def _left(pool: Pool, totals: Mapping[tuple[str, str], Amount], held: Held) -> dict[tuple[str, str], Fraction]:
+    left = {key: amount.value for key, amount in totals.items()}
     for candidate in (*pool.candidates, *pool.elsewhere):
         if held.in_use(candidate.id):
             for key, value in _wanted(candidate):

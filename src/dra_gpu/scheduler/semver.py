@@ -71,5 +71,7 @@ class Version:
 
 
 def _without_zeros(part: str) -> str:
+    if len(part) <= 1:
+        return part
     stripped = part.lstrip("0")
-    return stripped if stripped[:1].isdigit() or len(part) <= 1 else f"0{stripped}"
+    return stripped if stripped[:1].isdigit() else f"0{stripped}"
