@@ -1,6 +1,6 @@
 """A node whose process is killed at the n-th boundary of its engine: before and after each effect and each record.
 
-`python -m tests.component.claims.dying_node SCENARIO DIRECTORY` runs the scenario in a forked process for each n, each
+`python -m tests.component.claims.dying_node SCENARIO KIND DIRECTORY` runs the scenario in a forked process for each n, each
 on a disk of its own (`DIRECTORY/<n>`), until one survives, and prints how many were killed.
 """
 
@@ -13,10 +13,14 @@ import sys
 from pathlib import Path
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
+from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.inventory.model import Gpu
-from tests.unit.claims.world import LONG, FakeVendor, Node, config, ref, result
+from dra_gpu.mps import service as mps
+from tests.unit.claims.world import LONG, FakeMps, FakeVendor, Node, config, ref, result, share
 
 CLAIM = ref("u1", "job")
+SHARER = ref("u5", "share-job")
+POD = "pod-of-u5"
 LIMIT = 200
 
 
@@ -35,12 +39,45 @@ class DiskVendor(FakeVendor):
     async def time_slice(self, gpu: Gpu) -> TimeSliceInterval:
         return TimeSliceInterval(self._read().get(gpu.uuid, "Default"))
 
+    async def memory_limit(self, gpu: Gpu, cgroup: str) -> int | None:
+        self._check_cgroup(cgroup)
+        return self._read().get(f"{gpu.uuid} {cgroup}")
+
+    async def set_memory_limit(self, gpu: Gpu, cgroup: str, limit: int | None) -> None:
+        self._check_cgroup(cgroup)
+        settings = self._read() | {f"{gpu.uuid} {cgroup}": limit}
+        self._path.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
+
     def settings(self) -> dict[str, str]:
         """Return the settings that are not the default."""
         return {uuid: value for uuid, value in self._read().items() if value != "Default"}
 
     def _read(self) -> dict[str, str]:
         return json.loads(self._path.read_text()) if self._path.exists() else {}
+
+
+class DiskMps(FakeMps):
+    """An MPS service of another process: its shares outlive the node plugin."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        if path.exists():
+            saved = json.loads(path.read_text())
+            self.held = {(gpu, name): mps.Limits(*limits) for gpu, name, *limits in saved}
+
+    async def share(self, gpu: str, name: str, limits: mps.Limits) -> mps.Share:
+        made = await super().share(gpu, name, limits)
+        self._save()
+        return made
+
+    async def stop(self, gpu: str, name: str = "") -> None:
+        await super().stop(gpu, name)
+        self._save()
+
+    def _save(self) -> None:
+        rows = [(*key, it.compute_percent, it.memory_bytes, it.low_priority) for key, it in self.held.items()]
+        self._path.write_text(json.dumps(rows))
 
 
 class Fate:
@@ -53,8 +90,11 @@ class Fate:
         if self.left is None:
             return
         if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.strike()
         self.left -= 1
+
+    def strike(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Mortal:
@@ -85,8 +125,11 @@ class MortalNode(Node):
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory, gpus=3, boot=boot)
         self.vendor = DiskVendor(directory / "hardware.json")
+        self.vendor.cgroups[POD] = f"/kubepods/{POD}"
+        self.mps = DiskMps(directory / "mps.json")
         self.fate = Fate()
         self.api.add(CLAIM, result("gpu-0", "a"), result("gpu-1", "b"), configs=[config(**LONG)])
+        self.api.add(SHARER, share("gpu-2-shared", 5), pods=[POD])
 
     def wrapped_journal(self):
         return Mortal(self.journal, self.fate)
@@ -95,47 +138,56 @@ class MortalNode(Node):
         return Mortal(self.machine, self.fate)
 
 
-async def prepare(directory: Path, boundary: int) -> None:
+async def prepare(directory: Path, boundary: int, claim: ClaimRef) -> None:
     async with MortalNode(directory).running() as node:
         node.fate.left = boundary
-        await node.prepare(CLAIM)
+        await node.prepare(claim)
 
 
-async def unprepare(directory: Path, boundary: int) -> None:
+async def unprepare(directory: Path, boundary: int, claim: ClaimRef) -> None:
     async with MortalNode(directory).running() as node:
-        await node.prepare(CLAIM)
+        await node.prepare(claim)
         node.fate.left = boundary
-        await node.unprepare(CLAIM)
+        await node.unprepare(claim)
 
 
-async def repair(directory: Path, boundary: int) -> None:
+async def repair(directory: Path, boundary: int, claim: ClaimRef) -> None:
     async with MortalNode(directory).running() as node:
-        await node.prepare(CLAIM)
-        node.specs.remove(CLAIM.uid)
-        (directory / "hardware.json").unlink()
+        await node.prepare(claim)
+        lose_effects(node, directory)
         node.fate.left = boundary
         await node.reconciler.recover()
 
 
-async def reboot(directory: Path, boundary: int) -> None:
+async def reboot(directory: Path, boundary: int, claim: ClaimRef) -> None:
     async with MortalNode(directory).running() as node:
-        await node.prepare(CLAIM)
-    node.specs.remove(CLAIM.uid)
-    (directory / "hardware.json").unlink()
+        await node.prepare(claim)
+        lose_effects(node, directory)
     async with MortalNode(directory, boot="boot-2").running() as node:
         node.fate.left = boundary
         await node.reconciler.recover()
 
 
+def lose_effects(node: Node, directory: Path) -> None:
+    for uid in node.specs.claim_uids():
+        node.specs.remove(uid)
+    node.mps.held.clear()
+    for name in ("hardware.json", "mps.json"):
+        (directory / name).unlink(missing_ok=True)
+
+
 SCENARIOS = {"prepare": prepare, "unprepare": unprepare, "repair": repair, "reboot": reboot}
 
 
-def main(scenario: str, directory: Path) -> int:
-    """Run the scenario once for each boundary; returns how many processes were killed."""
+CLAIMS = {"whole": CLAIM, "share": SHARER}
+
+
+def main(scenario: str, kind: str, directory: Path) -> int:
+    """Run the scenario for a kind of claim once for each boundary; returns how many processes were killed."""
     for boundary in range(LIMIT):
         child = os.fork()
         if child == 0:
-            asyncio.run(SCENARIOS[scenario](directory / str(boundary), boundary))
+            asyncio.run(SCENARIOS[scenario](directory / str(boundary), boundary, CLAIMS[kind]))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
@@ -144,4 +196,4 @@ def main(scenario: str, directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{main(sys.argv[1], Path(sys.argv[2]))}\n")
+    sys.stdout.write(f"{main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))}\n")

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dra_gpu.claims.outcome import ClaimRef, Prepared
 from dra_gpu.claims.record import Access, State
-from tests.component.claims.dying_node import DiskVendor, Mortal
+from tests.component.claims.dying_node import DiskVendor, Fate, Mortal
 from tests.unit.claims.world import LONG, FakeApi, Node, config, ref, result
 
 CLAIMS = {
@@ -31,16 +31,11 @@ class Death(BaseException):
     """The process ends here."""
 
 
-class Fate:
-    """Kills at the boundary that a rule has chosen."""
+class Unwinding(Fate):
+    """Ends the work and not the process: the history goes on in this one."""
 
-    left: int | None = None
-
-    def pass_boundary(self) -> None:
-        if self.left is not None:
-            if self.left == 0:
-                raise Death
-            self.left -= 1
+    def strike(self) -> None:
+        raise Death
 
 
 class HistoryNode(Node):
@@ -48,7 +43,7 @@ class HistoryNode(Node):
         super().__init__(directory, gpus=3, boot=boot)
         self.vendor = DiskVendor(directory / "hardware.json")
         self.api = api
-        self.fate = Fate()
+        self.fate = Unwinding()
 
     def wrapped_journal(self):
         return Mortal(self.journal, self.fate)

@@ -71,6 +71,18 @@ class Node:
         return started
 
 
+async def in_the_middle_of_a_prepare(
+    node: Node, service: ScriptedService, kubelet: FakeKubelet
+) -> tuple[KubeletServer, str, asyncio.Future]:
+    """A registered server whose service works on claim `uid-1` until it may go on; its endpoint and the call."""
+    server = await node.start(service)
+    endpoint = (await kubelet.register(server.paths.registration)).endpoint
+    service.go_on.clear()
+    call = asyncio.ensure_future(kubelet.prepare(endpoint, ("default", "one", "uid-1")))
+    await service.entered.wait()
+    return server, endpoint, call
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory whose name leaves room for a socket's: pytest's own grow with the run and the worker."""

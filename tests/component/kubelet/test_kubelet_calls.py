@@ -8,7 +8,7 @@ from grpclib.exceptions import GRPCError
 
 from dra_gpu.kubelet.connections import GrpcSocket
 from dra_gpu.kubelet.registration import RegistrationReport
-from tests.component.kubelet.conftest import DRIVER, Node, ScriptedService
+from tests.component.kubelet.conftest import DRIVER, Node, ScriptedService, in_the_middle_of_a_prepare
 from tests.component.kubelet.fake_kubelet import FakeKubelet
 
 ONE = ("default", "one", "uid-1")
@@ -169,11 +169,7 @@ async def test_the_kubelets_deadline_is_answered_before_it_ends(
 async def test_a_kubelet_that_goes_away_does_not_cut_the_work_it_asked_for(
     node: Node, service: ScriptedService, kubelet: FakeKubelet
 ):
-    server = await node.start(service)
-    info = await kubelet.register(server.paths.registration)
-    service.go_on.clear()
-    call = asyncio.ensure_future(kubelet.prepare(info.endpoint, ONE))
-    await service.entered.wait()
+    server, _, call = await in_the_middle_of_a_prepare(node, service, kubelet)
 
     kubelet.stop()
     call.cancel()

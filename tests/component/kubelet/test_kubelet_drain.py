@@ -8,10 +8,9 @@ from grpclib.exceptions import GRPCError
 
 from dra_gpu.kubelet import server as server_module
 from dra_gpu.kubelet.server import DrainReport
-from tests.component.kubelet.conftest import Node, ScriptedService
+from tests.component.kubelet.conftest import Node, ScriptedService, in_the_middle_of_a_prepare
 from tests.component.kubelet.fake_kubelet import FakeKubelet, until_removed
 
-ONE = ("default", "one", "uid-1")
 TWO = ("default", "two", "uid-2")
 
 
@@ -19,11 +18,7 @@ TWO = ("default", "two", "uid-2")
 async def test_a_running_prepare_is_finished_and_answered_before_the_registration_goes(
     node: Node, service: ScriptedService, kubelet: FakeKubelet
 ):
-    server = await node.start(service)
-    info = await kubelet.register(server.paths.registration)
-    service.go_on.clear()
-    call = asyncio.ensure_future(kubelet.prepare(info.endpoint, ONE))
-    await service.entered.wait()
+    server, endpoint, call = await in_the_middle_of_a_prepare(node, service, kubelet)
 
     stop = asyncio.ensure_future(server.stop())
     await asyncio.sleep(0)
@@ -32,7 +27,7 @@ async def test_a_running_prepare_is_finished_and_answered_before_the_registratio
 
     assert (await call).claims["uid-1"].error == ""
     await until_removed(server.paths.registration)
-    kubelet.deregister(info.endpoint)
+    kubelet.deregister(endpoint)
     assert await stop == DrainReport(finished=True, abandoned=0)
     assert list(node.registry.iterdir()) == []
     assert list(server.paths.service.parent.iterdir()) == []
@@ -42,15 +37,11 @@ async def test_a_running_prepare_is_finished_and_answered_before_the_registratio
 async def test_a_new_call_during_the_drain_is_refused_with_the_reason(
     node: Node, service: ScriptedService, kubelet: FakeKubelet
 ):
-    server = await node.start(service)
-    info = await kubelet.register(server.paths.registration)
-    service.go_on.clear()
-    first = asyncio.ensure_future(kubelet.prepare(info.endpoint, ONE))
-    await service.entered.wait()
+    server, endpoint, first = await in_the_middle_of_a_prepare(node, service, kubelet)
     stop = asyncio.ensure_future(server.stop())
     await asyncio.sleep(0)
 
-    refused = await kubelet.prepare(info.endpoint, TWO)
+    refused = await kubelet.prepare(endpoint, TWO)
 
     assert "is stopping and takes no new calls" in refused.claims["uid-2"].error
     service.go_on.set()
@@ -78,11 +69,7 @@ async def test_a_call_between_deregistration_and_the_kubelets_hang_up_still_gets
 async def test_a_call_that_outlasts_the_grace_is_cancelled_and_answered(
     node: Node, service: ScriptedService, kubelet: FakeKubelet
 ):
-    server = await node.start(service)
-    info = await kubelet.register(server.paths.registration)
-    service.go_on.clear()
-    call = asyncio.ensure_future(kubelet.prepare(info.endpoint, ONE))
-    await service.entered.wait()
+    server, _, call = await in_the_middle_of_a_prepare(node, service, kubelet)
 
     stop = asyncio.ensure_future(server.stop(grace=0.05))
 
@@ -98,10 +85,7 @@ async def test_work_that_ignores_its_cancellation_does_not_hold_the_stop_up(
     monkeypatch.setattr(server_module, "UNDO_SECONDS", 0.05)
     monkeypatch.setattr(server_module, "DEREGISTRATION_SECONDS", 0.05)
     service = DeafService()
-    server = await node.start(service)
-    info = await kubelet.register(server.paths.registration)
-    call = asyncio.ensure_future(kubelet.prepare(info.endpoint, ONE))
-    await service.entered.wait()
+    server, _, call = await in_the_middle_of_a_prepare(node, service, kubelet)
 
     report = await server.stop(grace=0.05)
 
@@ -114,11 +98,7 @@ async def test_work_that_ignores_its_cancellation_does_not_hold_the_stop_up(
 async def test_while_stopping_no_kubelet_can_register_the_driver(
     node: Node, service: ScriptedService, kubelet: FakeKubelet
 ):
-    server = await node.start(service)
-    info = await kubelet.register(server.paths.registration)
-    service.go_on.clear()
-    call = asyncio.ensure_future(kubelet.prepare(info.endpoint, ONE))
-    await service.entered.wait()
+    server, _, call = await in_the_middle_of_a_prepare(node, service, kubelet)
     stop = asyncio.ensure_future(server.stop())
     await asyncio.sleep(0)
 

@@ -12,6 +12,12 @@ from dra_gpu_sim.node import SimulatedNode
 from tests.component.sim.conftest import code
 
 
+def until_hit(node: SimulatedNode) -> None:
+    """Wait until a call has met the first fault; only the state file tells."""
+    while not node.faults()[0].hits:
+        time.sleep(0.001)
+
+
 def test_a_call_answers_the_injected_code_on_one_gpu_only(node, nvml):
     first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
     node.inject("nvmlDeviceGetName", gpu=1, code=999)
@@ -56,9 +62,10 @@ def test_a_delay_passes_before_the_answer(node, nvml):
 
 def test_a_delayed_call_does_not_hold_up_calls_on_other_gpus(node, nvml):
     first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
-    node.inject("nvmlDeviceGetName", gpu=0, delay_ms=400)
+    node.inject("nvmlDeviceGetName", gpu=0, delay_ms=1000)
     late = threading.Thread(target=nvml.nvmlDeviceGetName, args=(first,))
     late.start()
+    until_hit(node)
     nvml.nvmlDeviceGetName(second)
     assert late.is_alive()
     late.join()
@@ -70,8 +77,7 @@ def test_a_blocked_call_hangs_until_the_fault_is_cleared_and_then_answers(node, 
     names = []
     stuck = threading.Thread(target=lambda: names.append(nvml.nvmlDeviceGetName(handle)))
     stuck.start()
-    while not node.faults()[0].hits:
-        time.sleep(0.001)
+    until_hit(node)
     assert code(lambda: nvml.nvmlDeviceGetUUID(handle)) == 0
     assert stuck.is_alive()
     node.clear(serial=serial)
