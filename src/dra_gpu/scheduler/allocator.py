@@ -18,6 +18,7 @@ from dra_gpu.api.resource_v1 import AllocationResult, ResourceSlice
 from dra_gpu.scheduler import allocation, capacity, constraints, pools, reasons, requests, taints
 from dra_gpu.scheduler.allocation import Choice
 from dra_gpu.scheduler.amount import Amount
+from dra_gpu.scheduler.capacity import CapacityShortage, UnusableCapacityError
 from dra_gpu.scheduler.cel import Evaluator, SelectorError
 from dra_gpu.scheduler.constraints import Constraint
 from dra_gpu.scheduler.counters import CounterLedger
@@ -102,7 +103,7 @@ def allocate(
     try:
         search.prepare({device_class.metadata.name: device_class for device_class in classes})
         fits = search.run()
-    except (InvalidClaimError, InvalidQuantityError, capacity.UnusableCapacityError) as error:
+    except InvalidClaimError as error:
         return NotAllocated(Failure.INVALID_INPUT, str(error), search.report(), unusable, search.steps)
     except (_GivenUpError, RecursionError):
         message = f"no solution within {max_steps} steps: ask for fewer devices, or name them more exactly"
@@ -233,7 +234,7 @@ class _Search:
                 )
             for candidate in pool.candidates:
                 if self._unselectable(claim, alternative, candidate) is None:
-                    short, _ = capacity.shortage(alternative.capacity, candidate.device, {})
+                    short, _ = self._shortage(claim, alternative, candidate, {})
                     if short is None:
                         alternative.everything.append(candidate)
         alternative.count = len(alternative.everything)
@@ -287,15 +288,16 @@ class _Search:
 
     def _passes_over(self, place: _Place, alternative: Alternative, candidate: Candidate) -> bool:
         """Tell whether a candidate is out without touching anything: in use, not selected, too small."""
+        claim = self._claims[place.claim]
         reason: Reason | None
         if alternative.admin:
             reason = reasons.InUse() if place.claim in self._taken.get(candidate.id, ()) else None
         else:
             reason = self._in_use(candidate)
         if reason is None:
-            reason = self._unselectable(self._claims[place.claim], alternative, candidate)
+            reason = self._unselectable(claim, alternative, candidate)
         if reason is None:
-            short, _ = capacity.shortage(alternative.capacity, candidate.device, self._used(candidate.id))
+            short, _ = self._shortage(claim, alternative, candidate, self._used(candidate.id))
             reason = reasons.TooLittleCapacity(short) if short is not None else None
         if reason is not None:
             self._refuse(place, alternative, candidate, reason)
@@ -347,7 +349,8 @@ class _Search:
                 if not constraint.join(candidate):
                     return reasons.ConstraintUnmet(index, constraint.attribute)
                 undo.append(constraint.leave)
-        too_small, consumed = capacity.shortage(alternative.capacity, candidate.device, self._used(candidate.id))
+        claim, used = self._claims[place.claim], self._used(candidate.id)
+        too_small, consumed = self._shortage(claim, alternative, candidate, used)
         if too_small is not None:
             return reasons.TooLittleCapacity(too_small)
         self._record(place, alternative, candidate, consumed, undo)
@@ -389,6 +392,15 @@ class _Search:
             for name, value in share.items():
                 used[name] = used.get(name, Fraction(0)) + value
         return used
+
+    def _shortage(
+        self, claim: ResourceClaim, alternative: Alternative, candidate: Candidate, used: Mapping[str, Fraction]
+    ) -> tuple[CapacityShortage | None, dict[str, Amount]]:
+        try:
+            return capacity.shortage(alternative.capacity, candidate.device, used)
+        except (InvalidQuantityError, UnusableCapacityError) as error:
+            where = f"claim {requests.full_name(claim)}, request {alternative.name}"
+            raise InvalidClaimError(f"{where}: capacity of device {candidate.id}: {error}") from error
 
     def _unselectable(self, claim: ResourceClaim, alternative: Alternative, candidate: Candidate) -> Reason | None:
         """Return which selector excludes a candidate, None if none does; independent of what is in use."""

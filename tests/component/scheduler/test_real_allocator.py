@@ -84,6 +84,7 @@ def verdict(answer):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", range(0, WORLDS, 20))
 def test_the_real_allocator_gives_the_same_verdict_and_the_same_devices(real, seed):
+    fitting = 0
     for number in range(seed, seed + 20):
         world = World(number)
         for pod in range(PODS):
@@ -96,11 +97,13 @@ def test_the_real_allocator_gives_the_same_verdict_and_the_same_devices(real, se
                 assert verdict(answer) == "fits", where
                 assert without_ids(result.allocations) == without_ids(answer["allocations"]), where
                 world.hold(claims, answer["allocations"])
+                fitting += 1
             else:
                 failure = "error" if result.failure is allocator.Failure.INVALID_INPUT else result.failure
                 assert verdict(answer) == failure, where
             world.release()
             world.change()
+    assert fitting >= 10, "almost nothing fits in these worlds: they compare refusals only"
 
 
 def evaluated(evaluator, expression, candidate):

@@ -84,6 +84,7 @@ def test_two_claims_of_16000_mib_never_meet_on_a_card_of_16384_mib():
 def test_an_amount_that_is_no_quantity_is_refused_by_name_and_nothing_crashes(text):
     refused = Cluster(node_with_gpus(1)).refused(claim(share(memory=text)))
     assert refused.failure is Failure.INVALID_INPUT
+    assert refused.message.startswith("claim ml/job, request r: capacity of device gpu.nvidia.com/node-0/gpu-0-shared")
     assert repr(text) in refused.message
 
 
