@@ -1,7 +1,7 @@
 """A node whose process is killed at the n-th boundary of its engine: before and after each effect and each record.
 
-`python -m tests.component.claims.dying_node SCENARIO KIND DIRECTORY` runs the scenario in a forked process for each n, each
-on a disk of its own (`DIRECTORY/<n>`), until one survives, and prints how many were killed.
+`python -m tests.component.claims.dying_node SCENARIO KIND DIRECTORY` runs the scenario in a forked process for each n,
+each on a disk of its own (`DIRECTORY/<n>`), until one survives, and prints how many were killed.
 """
 
 import asyncio

@@ -13,16 +13,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dra_gpu.claims.outcome import ClaimRef, Prepared
 from dra_gpu.claims.record import Access, State
-from tests.component.claims.dying_node import DiskVendor, Fate, Mortal
-from tests.unit.claims.world import LONG, FakeApi, Node, config, ref, result
+from tests.component.claims.dying_node import DiskMps, DiskVendor, Fate, Mortal
+from tests.unit.claims.world import LONG, FakeApi, Node, config, ref, result, share
 
 CLAIMS = {
     "u1": ("gpu-0",),
     "u2": ("gpu-0", "gpu-1"),
     "u3": ("gpu-1",),
     "u4": ("gpu-2",),
+    "s1": ("gpu-2-shared",),
+    "s2": ("gpu-2-shared",),
+    "s3": ("gpu-2-shared",),
+    "mps": ("gpu-1",),
     "watch": ("gpu-0-monitor",),
 }
+PERCENT = {"s1": 60, "s2": 30, "s3": 30}
+MPS = config(sharing={"strategy": "MPS"})
 UIDS = st.sampled_from(sorted(CLAIMS))
 BOUNDARIES = st.integers(0, 25)
 
@@ -42,6 +48,8 @@ class HistoryNode(Node):
     def __init__(self, directory: Path, api: FakeApi, boot: str) -> None:
         super().__init__(directory, gpus=3, boot=boot)
         self.vendor = DiskVendor(directory / "hardware.json")
+        self.vendor.cgroups = {uid: f"/kubepods/{uid}" for uid in CLAIMS}
+        self.mps = DiskMps(directory / "mps.json")
         self.api = api
         self.fate = Unwinding()
 
@@ -80,6 +88,7 @@ class History(RuleBasedStateMachine):
         assert self.runner.run(self.node.journal.records()) == []
         assert self.node.specs.claim_uids() == frozenset()
         assert self.node.vendor.settings() == {}
+        assert self.node.mps.held == {}
         self.stop()
         self.runner.close()
         shutil.rmtree(self.directory)
@@ -88,8 +97,20 @@ class History(RuleBasedStateMachine):
         return ref(uid, f"claim-{uid}")
 
     def allocate(self, uid: str) -> None:
+        if uid in PERCENT:
+            self.api.add(self.ref(uid), share("gpu-2-shared", int(uid[1:]), percent=PERCENT[uid]), pods=[uid])
+            return
         devices = [result(name, f"r{n}", admin="monitor" in name) for n, name in enumerate(CLAIMS[uid])]
-        self.api.add(self.ref(uid), *devices, configs=[config(**LONG)])
+        self.api.add(self.ref(uid), *devices, configs=[MPS if uid == "mps" else config(**LONG)])
+
+    def blocked(self, uid: str) -> bool:
+        """Tell whether what was promised to others leaves too little for a claim."""
+        others = self.promised - {uid}
+        if uid in PERCENT:
+            return "u4" in others or PERCENT[uid] + sum(PERCENT.get(other, 0) for other in others) > 100
+        if uid == "u4" and others & PERCENT.keys():
+            return True
+        return any(set(CLAIMS[other]) & set(CLAIMS[uid]) for other in others)
 
     @rule(uid=UIDS)
     def the_scheduler_allocates(self, uid):
@@ -101,14 +122,15 @@ class History(RuleBasedStateMachine):
 
     @rule(uid=UIDS)
     def the_kubelet_prepares(self, uid):
-        blocked = any(other != uid and set(CLAIMS[other]) & set(CLAIMS[uid]) for other in self.promised)
+        blocked = self.blocked(uid)
         answer = self.runner.run(self.node.prepare(self.ref(uid)))
         if isinstance(answer, Prepared):
             assert [device.device for device in answer.devices] == list(CLAIMS[uid])
             self.promised.add(uid)
         else:
             known = ("team-a", f"claim-{uid}") in self.api.claims
-            assert "still held" in answer.message if known else "does not exist" in answer.message
+            refused = "still held" in answer.message or "ShareNotFree" in answer.message
+            assert refused if known else "does not exist" in answer.message
             assert not known or blocked
 
     @rule(uid=UIDS)
@@ -154,7 +176,8 @@ class History(RuleBasedStateMachine):
     @rule()
     def the_node_reboots(self):
         self.stop()
-        (self.directory / "hardware.json").unlink(missing_ok=True)
+        for name in ("hardware.json", "mps.json"):
+            (self.directory / name).unlink(missing_ok=True)
         shutil.rmtree(self.directory / "cdi", ignore_errors=True)
         self.boots += 1
         self.start()
@@ -178,8 +201,17 @@ class History(RuleBasedStateMachine):
         )
         assert all(count == 1 for count in holds.values()), holds
         held = set(holds)
-        assert set(self.node.vendor.settings()) <= held
+        settings = set(self.node.vendor.settings())
+        assert {key for key in settings if "/" not in key} <= held
+        assert {key.partition("/kubepods/")[2] for key in settings if "/" in key} <= {it.ref.uid for it in records}
         assert self.node.specs.claim_uids() <= {found.ref.uid for found in records}
+
+    @invariant()
+    def what_mps_has_belongs_to_a_record_and_fits_the_gpu(self):
+        records = self.runner.run(self.node.journal.records())
+        owned = frozenset(name for found in records for name in found.share_names)
+        assert self.node.mps.names() <= owned
+        assert sum(limits.compute_percent or 0 for limits in self.node.mps.held.values()) <= 100
 
     @invariant()
     @precondition(lambda self: self.promised)

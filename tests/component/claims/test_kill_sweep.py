@@ -9,18 +9,21 @@ import pytest
 
 from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.claims.record import State
-from tests.component.claims.dying_node import CLAIM, MortalNode
-from tests.unit.claims.world import ref
+from dra_gpu.claims.shares import share_name
+from dra_gpu.mps.service import Limits
+from tests.component.claims.dying_node import CLAIM, POD, SHARER, MortalNode
+from tests.unit.claims.world import ref, share, share_id
 
 pytestmark = [pytest.mark.case("C31"), pytest.mark.case("C01"), pytest.mark.case("C14")]
 
 LONG_ON_BOTH = 2
+GIB = 2**30
 
 
-def sweep(scenario: str, directory: Path) -> list[Path]:
+def sweep(scenario: str, directory: Path, kind: str = "whole") -> list[Path]:
     """Kill a node at every boundary of a scenario; returns the disks they left."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.component.claims.dying_node", scenario, directory],
+        [sys.executable, "-m", "tests.component.claims.dying_node", scenario, kind, directory],
         capture_output=True,
         text=True,
         check=True,
@@ -116,4 +119,63 @@ def test_a_recovery_after_a_reboot_that_is_killed_is_finished_by_the_kubelets_pr
             await assert_nothing_left(node)
 
     for disk in sweep("reboot", tmp_path):
+        asyncio.run(check(disk))
+
+
+async def assert_shared(node: MortalNode) -> None:
+    """The claim has one record, one share, one limit, one file: no more and no less."""
+    [record] = await node.journal.records()
+    assert (record.ref, record.state, record.boot_id) == (SHARER, State.PREPARED, node.boot)
+    gpu = node.uuid("gpu-2")
+    assert node.mps.held == {(gpu, share_name(share_id(5))): Limits(20, 10 * GIB)}
+    assert node.vendor.settings() == {f"{gpu} /kubepods/{POD}": 10 * GIB}
+    assert node.specs.claim_uids() == {SHARER.uid}
+
+
+async def assert_no_share_left(node: MortalNode) -> None:
+    await assert_nothing_left(node)
+    assert node.mps.held == {}
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_a_share_is_found_by_the_next_prepare_and_given_up_by_the_next_unprepare(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            assert isinstance(await node.prepare(SHARER), Prepared)
+            await assert_shared(node)
+            assert await node.unprepare(SHARER) is None
+            await assert_no_share_left(node)
+
+    for disk in sweep(scenario, tmp_path, "share"):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_a_share_is_all_there_or_not_at_all_after_recovery_and_its_part_is_never_promised_twice(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            other = node.api.add(ref("u6", "other"), share("gpu-2-shared", 6, percent=81))
+            answer = await node.prepare(other)
+            kept = SHARER.uid in {record.ref.uid for record in await node.journal.records()}
+            assert isinstance(answer, Refusal) is kept
+            assert len(node.mps.held) <= 1
+            assert await node.unprepare(other) is None
+            await node.reconciler.recover()
+            await (assert_shared(node) if await node.journal.records() else assert_no_share_left(node))
+
+    for disk in sweep(scenario, tmp_path, "share"):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.case("C22")
+def test_a_share_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_path):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk, boot="boot-2").running() as node:
+            await node.reconciler.recover()
+            assert isinstance(await node.prepare(SHARER), Prepared)
+            await assert_shared(node)
+            assert await node.unprepare(SHARER) is None
+            await assert_no_share_left(node)
+
+    for disk in sweep("reboot", tmp_path, "share"):
         asyncio.run(check(disk))
