@@ -1,20 +1,44 @@
-"""The GPUs of a cluster as its API server knows them: from ResourceSlices, with the holders from ResourceClaims."""
+"""The GPUs of a cluster as its API server knows them: ResourceSlices say what there is, ResourceClaims who holds it.
 
-from collections.abc import Iterable
+What enforces a share's limits is what the driver on the node wrote into the claim's status; nothing is guessed here.
+"""
+
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from dra_gpu.api import resource_v1
+from dra_gpu.api import claim_status_v1, quantity, resource_v1
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import from_kubeconfig
 from dra_gpu.apiserver.kubernetes_api import Selection
-from dra_gpu.apiserver.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_gpu.cli.tables import table
-from dra_gpu.inventory import attributes
+from dra_gpu.apiserver.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_gpu.inventory import attributes, capacities
+from dra_gpu.inventory.model import View
 
 DRIVER = "gpu.nvidia.com"
-_WHOLE = "gpu"
+
+
+class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """A claim that has a device of a GPU.
+
+    Attributes:
+        claim: `namespace/name`.
+        device: name of the device.
+        view: how it uses the GPU.
+        admin: it watches and counts for nothing.
+        share: id of its share.
+        capacities: what it has of each capacity, as quantities.
+        mechanisms: what enforces each, as the node says; empty until the node has said it.
+    """
+
+    claim: str
+    device: str
+    view: str
+    admin: bool = False
+    share: str = ""
+    capacities: dict[str, str] = {}
+    mechanisms: dict[str, str] = {}
 
 
 class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
@@ -26,9 +50,11 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
         product: what the vendor calls it.
         memory: a quantity.
         uuid: the vendor's identity of it.
+        pci: its PCI address.
+        isolation: what would limit a share of it at least, `-` where it is not shared.
         views: device names by view.
-        taints: keys of the taints on any of its devices.
-        holders: claims that have a device of it, `namespace/name`, admin access marked.
+        health: `ok`, or the keys of the taints on any of its devices.
+        holders: who has something of it.
     """
 
     node: str
@@ -36,9 +62,29 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
     product: str
     memory: str
     uuid: str
+    pci: str
+    isolation: str
     views: dict[str, str]
-    taints: tuple[str, ...] = ()
-    holders: tuple[str, ...] = ()
+    health: str = "ok"
+    holders: tuple[Holder, ...] = ()
+
+
+class _Status(resource_v1.ResourceClaimStatus, frozen=True):
+    devices: tuple[claim_status_v1.AllocatedDeviceStatus, ...] = ()
+
+
+class Claim(resource_v1.ResourceClaim, frozen=True):
+    """A claim with what drivers say about its devices."""
+
+    status: _Status = _Status()
+
+
+class _Capacity(msgspec.Struct):
+    mechanism: str = ""
+
+
+class _Data(msgspec.Struct):
+    capacities: dict[str, _Capacity] = {}
 
 
 async def read(kubeconfig: Path, context: str | None, node: str) -> list[ListedGpu]:
@@ -48,83 +94,101 @@ async def read(kubeconfig: Path, context: str | None, node: str) -> list[ListedG
         ConnectionConfigError: the kubeconfig cannot be used.
         ApiError: the API server refuses or does not answer.
     """
+    kind = RESOURCE_CLAIMS
+    claims_of = Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.namespaced, type=Claim)
     api = HttpKubernetesApi(from_kubeconfig(kubeconfig, context))
     try:
         chosen = f"spec.driver={DRIVER}" + (f",spec.nodeName={node}" if node else "")
         slices = await api.list(RESOURCE_SLICES, Selection(field_selector=chosen))
-        claims = await api.list(RESOURCE_CLAIMS)
+        claims = await api.list(claims_of)
     finally:
         api.close()
     return combine(slices.items, claims.items)
 
 
-def combine(
-    slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[resource_v1.ResourceClaim]
-) -> list[ListedGpu]:
+def combine(slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[Claim]) -> list[ListedGpu]:
     """Return the GPUs in the order of nodes and names, with who holds them."""
-    holders: dict[tuple[str, str], list[str]] = {}
-    for claim in claims:
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation else ():
-            if result.driver == DRIVER:
-                mark = " (admin)" if result.admin_access else ""
-                name = f"{claim.metadata.namespace}/{claim.metadata.name}{mark}"
-                holders.setdefault((result.pool, result.device), []).append(name)
-    by_uuid: dict[tuple[str, str], list[tuple[resource_v1.ResourceSlice, resource_v1.Device]]] = {}
+    holders = _holders(claims)
+    by_uuid: dict[tuple[str, str], list[tuple[str, resource_v1.Device]]] = {}
     for published in slices:
         for device in published.spec.devices:
             uuid = str(attributes.summary(device.attributes).get("uuid", device.name))
-            by_uuid.setdefault((published.spec.node_name, uuid), []).append((published, device))
-    return sorted(
-        (_gpu(node, uuid, found, holders) for (node, uuid), found in by_uuid.items()),
-        key=lambda gpu: (gpu.node, len(gpu.name), gpu.name),
-    )
+            by_uuid.setdefault((published.spec.node_name, uuid), []).append((published.spec.pool.name, device))
+    gpus = [_gpu(node, uuid, found, holders) for (node, uuid), found in by_uuid.items()]
+    return sorted(gpus, key=lambda gpu: (gpu.node, len(gpu.name), gpu.name))
+
+
+def _holders(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Holder]]:
+    """Return who holds each (pool, device); the view is filled in where the device is known."""
+    holders: dict[tuple[str, str], list[Holder]] = {}
+    for claim in claims:
+        allocation = claim.status.allocation
+        said = {(one.pool, one.device, one.share_id): one for one in claim.status.devices if one.driver == DRIVER}
+        for result in allocation.devices.results if allocation else ():
+            if result.driver != DRIVER:
+                continue
+            status = said.get((result.pool, result.device, result.share_id))
+            holder = Holder(
+                claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
+                device=result.device,
+                view="",
+                admin=bool(result.admin_access),
+                share=result.share_id or "",
+                capacities=dict(result.consumed_capacity),
+                mechanisms=_mechanisms(status),
+            )
+            holders.setdefault((result.pool, result.device), []).append(holder)
+    return holders
+
+
+def _mechanisms(status: claim_status_v1.AllocatedDeviceStatus | None) -> dict[str, str]:
+    if status is None or status.data is None:
+        return {}
+    try:
+        data = msgspec.json.decode(status.data, type=_Data)
+    except msgspec.DecodeError:
+        return {}  # another driver of the same name wrote it; what it means is not ours to say
+    return {name: capacity.mechanism for name, capacity in data.capacities.items() if capacity.mechanism}
 
 
 def _gpu(
     node: str,
     uuid: str,
-    found: list[tuple[resource_v1.ResourceSlice, resource_v1.Device]],
-    holders: dict[tuple[str, str], list[str]],
+    found: list[tuple[str, resource_v1.Device]],
+    holders: Mapping[tuple[str, str], list[Holder]],
 ) -> ListedGpu:
     views = {str(attributes.summary(device.attributes).get("type", "?")): device for _, device in found}
-    whole = views.get(_WHOLE, found[0][1])
+    whole = views.get(View.GPU.value, found[0][1])
+    shared = views.get(View.SHARED.value)
     facts = attributes.summary(whole.attributes)
-    memory = whole.capacity.get("memory")
+    memory = (whole if shared is None else shared).capacity.get(capacities.MEMORY)
+    taints = sorted({taint.key for _, device in found for taint in device.taints})
+    names = {device.name: view for view, device in views.items()}
+    held = [
+        msgspec.structs.replace(holder, view=names.get(device.name, "?"))
+        for pool, device in found
+        for holder in holders.get((pool, device.name), ())
+    ]
     return ListedGpu(
         node=node,
         name=whole.name,
         product=str(facts.get("productName", "-")),
         memory=memory.value if memory else "-",
         uuid=uuid,
+        pci=str(facts.get(attributes.PCI_BUS_ID, "-")),
+        isolation=str(attributes.summary(shared.attributes).get("isolation", "-")) if shared is not None else "-",
         views={view: device.name for view, device in sorted(views.items())},
-        taints=tuple(sorted({taint.key for _, device in found for taint in device.taints})),
-        holders=tuple(
-            sorted(holder for item, device in found for holder in holders.get((item.spec.pool.name, device.name), ()))
-        ),
+        health=", ".join(taints) or "ok",
+        holders=tuple(sorted(held, key=lambda holder: (holder.admin, holder.claim))),
     )
 
 
-def as_json(gpus: list[ListedGpu]) -> str:
-    """Return the GPUs for machines."""
-    return msgspec.json.format(msgspec.json.encode({"gpus": gpus}), indent=2).decode()
-
-
-def as_table(gpus: list[ListedGpu]) -> str:
-    """Return the GPUs for people."""
-    if not gpus:
-        return f"No GPU is published by {DRIVER}: is the driver installed, and is a node plugin running?"
-    rows = [
-        [
-            gpu.node,
-            gpu.name,
-            gpu.product,
-            gpu.memory,
-            ", ".join(gpu.views),
-            "\n".join(gpu.holders) or "-",
-            ", ".join(gpu.taints) or "-",
-            gpu.uuid,
-        ]
-        for gpu in gpus
-    ]
-    return table(["NODE", "GPU", "PRODUCT", "MEMORY", "VIEWS", "HELD BY", "TAINTS", "UUID"], rows)
+def free(gpu: ListedGpu) -> tuple[int, int | None]:
+    """Return what shares can still be given of a GPU: percent of its SMs, and bytes of its memory (None: unknown)."""
+    counted = [holder for holder in gpu.holders if not holder.admin]
+    total = None if gpu.memory == "-" else quantity.parse_int(gpu.memory)
+    if any(not holder.share for holder in counted):
+        return 0, 0
+    percent = sum(quantity.parse_int(holder.capacities.get(capacities.COMPUTE_PERCENT, "0")) for holder in counted)
+    memory = sum(quantity.parse_int(holder.capacities.get(capacities.MEMORY, "0")) for holder in counted)
+    return max(0, 100 - percent), None if total is None else max(0, total - memory)

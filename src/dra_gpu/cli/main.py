@@ -15,7 +15,13 @@ def main() -> None:
 
 
 @main.command("list")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or machines.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    help="For people or machines.",
+)
 @click.option("--node", default="", help="Only the GPUs of this node.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: $KUBECONFIG, then ~/.kube/config.")
 @click.option("--context", default=None, help="Context of the kubeconfig; default: the current one.")
@@ -25,11 +31,11 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
 
     from dra_gpu.apiserver.connection import ConnectionConfigError
     from dra_gpu.apiserver.errors import ApiError
-    from dra_gpu.cli import listing
+    from dra_gpu.cli import listing, listing_output
 
     path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or Path.home() / ".kube/config")
     try:
         gpus = asyncio.run(listing.read(path, context, node))
     except (ConnectionConfigError, ApiError) as error:
         raise click.ClickException(str(error)) from error
-    click.echo(listing.as_json(gpus) if output == "json" else listing.as_table(gpus))
+    click.echo(listing_output.render(gpus, listing_output.Format(output)))

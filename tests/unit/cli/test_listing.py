@@ -1,14 +1,21 @@
 import json
 
+import pytest
+import yaml
+
 from dra_gpu.api import resource_v1 as api
+from dra_gpu.api.claim_status_v1 import AllocatedDeviceStatus
 from dra_gpu.cli import listing
+from dra_gpu.cli.listing_output import Format, render
 from dra_gpu.inventory import naming, slices, views
-from dra_gpu.inventory.model import Scan
+from dra_gpu.inventory.model import Scan, View
 from tests.unit.inventory.builders import gpu
+
+ALL = (View.GPU, View.SHARED, View.MONITOR)
 
 
 def published(*gpus, node="node-a"):
-    layout = views.build(Scan(gpus=gpus), naming.assign({}, gpus))
+    layout = views.build(Scan(gpus=gpus), naming.assign({}, gpus), ALL)
     return [
         api.ResourceSlice(
             spec=api.ResourceSliceSpec(
@@ -23,29 +30,79 @@ def published(*gpus, node="node-a"):
     ]
 
 
-def claim(name, device, *, pool="node-a", driver=listing.DRIVER, admin=None):
-    result = api.DeviceRequestAllocationResult(request="r", driver=driver, pool=pool, device=device, admin_access=admin)
-    return api.ResourceClaim(
+def claim(name, device, *, driver=listing.DRIVER, admin=None, share=None, consumed=None, data=None):
+    result = api.DeviceRequestAllocationResult(
+        request="r",
+        driver=driver,
+        pool="node-a",
+        device=device,
+        admin_access=admin,
+        share_id=share,
+        consumed_capacity=consumed or {},
+    )
+    said = AllocatedDeviceStatus(driver, "node-a", device, share, data=json.dumps(data).encode() if data else None)
+    return listing.Claim(
         metadata=api.ObjectMeta(name=name, namespace="team"),
-        status=api.ResourceClaimStatus(
-            allocation=api.AllocationResult(devices=api.DeviceAllocationResult(results=[result]))
+        status=listing._Status(
+            allocation=api.AllocationResult(devices=api.DeviceAllocationResult(results=[result])),
+            devices=(said,) if data else (),
         ),
     )
+
+
+def share(name, percent, memory, *, data=None):
+    consumed = {"computePercent": str(percent), "memory": memory, "clients": "1"}
+    return claim(name, "gpu-0-shared", share=f"share-of-{name}", consumed=consumed, data=data)
+
+
+SAID = {"capacities": {"computePercent": {"mechanism": "namespace"}, "memory": {"mechanism": "cgroup"}}}
 
 
 def test_each_gpu_is_one_row_with_its_views():
     [first, second] = listing.combine(published(gpu(0), gpu(1)), [])
 
-    assert (first.name, first.views) == ("gpu-0", {"gpu": "gpu-0", "monitor": "gpu-0-monitor"})
+    assert first.name == "gpu-0"
+    assert first.views == {"gpu": "gpu-0", "shared": "gpu-0-shared", "monitor": "gpu-0-monitor"}
     assert second.name == "gpu-1"
 
 
-def test_holders_of_any_view_stand_beside_their_gpu():
-    claims = [claim("train", "gpu-0"), claim("watch", "gpu-0-monitor", admin=True), claim("nic", "gpu-0", driver="x")]
+def test_holders_of_any_view_stand_beside_their_gpu_and_watchers_last():
+    claims = [claim("watch", "gpu-0-monitor", admin=True), claim("train", "gpu-0"), claim("nic", "gpu-0", driver="x")]
 
     [first] = listing.combine(published(gpu(0)), claims)
 
-    assert first.holders == ("team/train", "team/watch (admin)")
+    assert [(holder.claim, holder.view, holder.admin) for holder in first.holders] == [
+        ("team/train", "gpu", False),
+        ("team/watch", "monitor", True),
+    ]
+
+
+def test_what_enforces_a_share_is_what_the_node_wrote_into_its_claim():
+    [first] = listing.combine(published(gpu(0)), [share("a", 20, "10Gi", data=SAID)])
+
+    assert first.holders[0].mechanisms == {"computePercent": "namespace", "memory": "cgroup"}
+    assert "team/a (20 %, 10Gi)  SMs namespace, memory cgroup" in render([first], Format.TABLE)
+
+
+def test_what_the_node_has_not_said_is_not_guessed():
+    [first] = listing.combine(published(gpu(0)), [share("a", 20, "10Gi")])
+
+    assert "not said yet" in render([first], Format.TABLE)
+
+
+@pytest.mark.parametrize(
+    ("claims", "left"),
+    [
+        ([], (100, 80 * 2**30)),
+        ([share("a", 20, "10Gi"), share("b", 30, "20Gi")], (50, 50 * 2**30)),
+        ([claim("whole", "gpu-0")], (0, 0)),
+        ([claim("watch", "gpu-0-monitor", admin=True)], (100, 80 * 2**30)),
+    ],
+)
+def test_free_is_what_is_left_for_shares(claims, left):
+    [first] = listing.combine(published(gpu(0)), claims)
+
+    assert listing.free(first) == left
 
 
 def test_gpu_10_stands_after_gpu_9():
@@ -55,16 +112,28 @@ def test_gpu_10_stands_after_gpu_9():
 
 
 def test_the_table_has_a_column_as_wide_as_its_widest_cell():
-    lines = listing.as_table(listing.combine(published(gpu(0)), [claim("train", "gpu-0")])).splitlines()
+    gpus = listing.combine(published(gpu(0)), [share("a", 20, "10Gi"), share("b", 5, "1Gi")])
 
-    assert lines[0].index("HELD BY") == lines[1].index("team/train")
+    header, first, second = render(gpus, Format.TABLE).splitlines()
+
+    assert header.index("HELD BY") == first.index("team/a") == second.index("team/b")
+
+
+def test_wide_adds_what_identifies_a_gpu():
+    [first] = listing.combine(published(gpu(0)), [])
+
+    assert first.uuid not in render([first], Format.TABLE)
+    assert first.uuid in render([first], Format.WIDE)
 
 
 def test_an_empty_cluster_says_what_to_look_at():
-    assert "node plugin" in listing.as_table([])
+    assert "node plugin" in render([], Format.TABLE)
 
 
-def test_machines_get_the_same_as_json():
-    document = json.loads(listing.as_json(listing.combine(published(gpu(0)), [])))
+@pytest.mark.parametrize(("form", "parse"), [(Format.JSON, json.loads), (Format.YAML, yaml.safe_load)])
+def test_machines_get_the_same(form, parse):
+    document = parse(render(listing.combine(published(gpu(0)), [share("a", 20, "10Gi", data=SAID)]), form))
 
-    assert document["gpus"][0]["memory"] == "80Gi"
+    [first] = document["gpus"]
+    assert first["memory"] == "80Gi"
+    assert first["holders"][0]["capacities"]["computePercent"] == "20"
