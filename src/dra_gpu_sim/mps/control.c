@@ -187,8 +187,8 @@ static int shell(void) {
         if (faulted(call)) return 1;
         for (char *c = word; protocol == 3 && *c; c++)
             if (*c == ' ') *c = WIRE_SEPARATOR[0];
-        int answer = ask(daemon, word);
-        if (answer < 0) return is(word, "quit", NULL) || !strncmp(word, "quit ", 5) ? 0 : 1;
+        int last = !strncmp(word, "quit", 4) && strchr(" \x1f", word[4]), answer = ask(daemon, word);
+        if (last || answer < 0) return last ? answer > 0 : 1;
         if (protocol == 3) status = answer;
     }
     return status;

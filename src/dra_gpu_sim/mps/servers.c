@@ -222,9 +222,10 @@ void mps_server_heard(struct mps_server *s) {
     s->status = MPS_STOPPED;
     for (int i = 0; i < MPS_MAX_CONNECTIONS; i++) {
         struct mps_connection *c = &mps.connections[i];
-        if (c->fd < 0 || c->server != index) continue;
-        if (c->kind == MPS_CLIENT || c->kind == MPS_LOST) c->broken = 1;
-        if (c->kind != MPS_PENDING || !s->failed) continue;
+        int waits = c->kind == MPS_PENDING && (c->server == index || mps.protocol == 2);
+        if (c->fd < 0) continue;
+        if ((c->kind == MPS_CLIENT || c->kind == MPS_LOST || c->kind == MPS_TERMINATED) && c->server == index) c->broken = 1;
+        if (!waits || !s->failed) continue;
         /* Protocol 3: the server leaves, and its clients run without MPS. */
         if (mps.protocol == 3 && s->failed == CUDA_NO_DEVICE) wire_send(c->fd, "NONE\n");
         else wire_send(c->fd, "ERROR %d\n", s->failed == CUDA_NO_DEVICE ? CUDA_NO_DEVICE : CUDA_MPS_CONNECTION_FAILED);

@@ -1,6 +1,7 @@
 """An MPS control daemon of a simulated node, started and spoken to as an administrator does it."""
 
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -97,11 +98,20 @@ class Mps:
         return self.node.client(*commands, pipe=pipe or self.pipe, **options)
 
     def kill(self) -> None:
-        """Kill the daemon if it runs."""
+        """Kill the daemon if it runs, and see it end."""
         try:
-            os.kill(self.pid, signal.SIGKILL)
+            daemon = os.pidfd_open(self.pid)
         except (FileNotFoundError, ProcessLookupError):
             return
+        signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        wait_for_end(daemon)
+
+
+def wait_for_end(pidfd: int) -> None:
+    """Wait for a process that need not be a child of ours, and close its descriptor."""
+    ended, _, _ = select.select([pidfd], [], [], 10)
+    os.close(pidfd)
+    assert ended
 
 
 def is_error(line: str, number: int) -> bool:

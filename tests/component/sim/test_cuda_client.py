@@ -1,10 +1,11 @@
 """A program on a GPU without MPS: what it sees, what it may take, when it is kept out and when it is forgotten."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.component.sim.mps import is_error
+from tests.component.sim.mps import is_error, wait_for_end
 from tests.component.sim.test_processes import set_limit
 
 GIB = 1 << 30
@@ -61,7 +62,9 @@ def test_a_program_in_a_pid_namespace_of_its_own_is_known_by_its_pid_outside(nod
         assert client.pid != outer.pid
         stat = Path(f"/proc/{client.pid}/stat").read_text()
         assert int(stat.rpartition(")")[2].split()[1]) == outer.pid
+        ended = os.pidfd_open(client.pid)
         outer.kill()
+        wait_for_end(ended)
     assert node.clients() == ()
 
 
