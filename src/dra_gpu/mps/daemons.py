@@ -75,9 +75,10 @@ class MpsDaemons:
 
     async def close(self) -> None:
         """Watch nothing any more; the daemons go on."""
-        for task in self._reviving.values():
+        reviving = tuple(self._reviving.values())
+        for task in reviving:
             task.cancel()
-        await asyncio.gather(*self._reviving.values(), return_exceptions=True)
+        await asyncio.gather(*reviving, return_exceptions=True)
         for shared in self._gpus.values():
             shared.close()
 
@@ -105,7 +106,6 @@ class MpsDaemons:
     def _died(self, uuid: str, process: DaemonProcess) -> None:
         """Start a daemon again that has died by itself."""
         lived = time.monotonic() - process.since
-        self._gpus[uuid].died()
         pause = FIRST_PAUSE_S if lived >= STEADY_S else min(self._pauses.get(uuid, 0.0) * 2, LONGEST_PAUSE_S)
         self._pauses[uuid] = max(pause, FIRST_PAUSE_S)
         _log.error(
@@ -116,20 +116,16 @@ class MpsDaemons:
             pause_seconds=self._pauses[uuid],
         )
         if uuid not in self._reviving:
-            task = asyncio.create_task(self._revive(uuid), name=f"revive {uuid}")
-            self._reviving[uuid] = task
-            task.add_done_callback(lambda _: self._reviving.pop(uuid, None))
+            self._reviving[uuid] = asyncio.create_task(self._revive(uuid), name=f"revive {uuid}")
 
     async def _revive(self, uuid: str) -> None:
         """Try until it runs, or nobody wants it any more."""
-        while True:
-            await asyncio.sleep(self._pauses[uuid])
-            shared = self._gpus[uuid]
-            async with shared.lock:
-                try:
-                    await shared.settle()
-                except MpsError as error:
-                    _log.error("an MPS daemon does not start", gpu=uuid, reason=str(error))
-                else:
-                    return
-            self._pauses[uuid] = min(self._pauses[uuid] * 2, LONGEST_PAUSE_S)
+        shared = self._gpus[uuid]
+        try:
+            while shared.wanted is not None and not shared.runs:
+                await asyncio.sleep(self._pauses[uuid])
+                await self._settle(uuid)
+                if not shared.runs:
+                    self._pauses[uuid] = min(self._pauses[uuid] * 2, LONGEST_PAUSE_S)
+        finally:
+            del self._reviving[uuid]

@@ -3,12 +3,11 @@
 Promises: what is wanted is on disk before it is done, so that a process killed between any two effects leaves nothing
 that the next call, or `settle` at the next start, does not put right. Start: former mode stored, GPU exclusive, daemon,
 shares. End: the reverse, and the mode is set to what it was before, not to a default.
-Every method but `died` wants `lock` held.
+Every coroutine wants `lock` held.
 """
 
 import asyncio
 import re
-import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ import msgspec
 import structlog
 
 from dra_gpu.inventory.sharing import MpsProtocol
-from dra_gpu.mps import decisions, process
+from dra_gpu.mps import decisions
 from dra_gpu.mps.control import Control, ControlError
+from dra_gpu.mps.daemon import GpuDaemon
 from dra_gpu.mps.directories import SERVER, GpuDirectories, directory_name
 from dra_gpu.mps.output import Namespace
 from dra_gpu.mps.process import DaemonProcess
@@ -29,12 +29,6 @@ from dra_gpu.mps.state import GpuState, Ledger, ShareState, StateError
 from dra_gpu.vendors.base import FailureKind, VendorError
 from dra_gpu.vendors.nvidia.compute_mode import ComputeMode, SharingFacts, UnknownGpuError
 
-_APPEAR_S = 10.0  # a daemon writes its pid file and answers well within a second
-_LATE_S = 1.0  # one whose starter was killed may still come
-_POLL_S = 0.02
-_QUIT_S = 10.0
-_TERM_S = 2.0
-_KILL_S = 5.0
 _FOREIGN_OPTION = re.compile(
     r"(unknown|unrecogni[sz]ed|invalid|unsupported)\W+(option|argument|protocol)", re.IGNORECASE
 )
@@ -83,9 +77,8 @@ class SharedGpu:
         self._uuid = uuid
         self._ledger = ledger
         self._machine = machine
-        self._on_death = on_death
-        self._process: DaemonProcess | None = None
-        self._memory_total: int | None = None
+        self._process = GpuDaemon(uuid, on_death)
+        self._facts: SharingFacts | None = None
 
     @property
     def wanted(self) -> GpuState | None:
@@ -125,7 +118,7 @@ class SharedGpu:
         attached = {}
         problem = ""
         try:
-            if self._running() is None:
+            if not self._running():
                 problem = "its daemon does not run and is being started again"
             else:
                 attached = {client.pid: client.namespace for client in await self._control(state).clients()}
@@ -171,18 +164,16 @@ class SharedGpu:
                 return
             for name in sorted(set(state.shares) - set(state.live)):
                 await self._end_share(name)
-            if self._running() is None or not self._memory_total:
-                await self._ensure(look=True)
-            elif state.protocol is MpsProtocol.NAMESPACE:
-                await self._restore(self._known())
+            await self._ensure(look=True)
 
-    def died(self) -> None:
-        """Forget the daemon: it has ended."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+    @property
+    def runs(self) -> bool:
+        """Whether the daemon is there as far as this process has looked."""
+        return self._process.pid != 0
 
-    close = died  # at the end of this process the daemon goes on, unwatched
+    def close(self) -> None:
+        """Watch the daemon no longer; it goes on."""
+        self._process.forget()
 
     async def _ensure(self, *, first: dict[str, ShareState] | None = None, look: bool = False) -> GpuState:
         """Have the daemon; a GPU that was not shared is entered together with its first share."""
@@ -190,11 +181,10 @@ class SharedGpu:
         if state is not None and state.ending:
             await self._end()
             state = None
-        if state is not None and not look and self._running() is not None:
+        if state is not None and not look and self._facts is not None and self._running():
             return state
         new = state is None
-        facts = await self._machine.modes.look(self._uuid)
-        self._memory_total = facts.memory_bytes
+        facts = self._facts = await self._machine.modes.look(self._uuid)
         state = self._take(facts, first or {}) if state is None else state
         try:
             self._directories().make()
@@ -219,61 +209,32 @@ class SharedGpu:
                 f"GPU {self._uuid} is in compute mode PROHIBITED, so somebody has taken it out of use: "
                 "give it back with nvidia-smi -c DEFAULT",
             )
-        directories = self._directories()
-        if (left := process.find(directories.pipe)) is not None:
-            left.close()
+        if self._running():
             former = ComputeMode.DEFAULT  # a daemon that nobody remembers has made the GPU exclusive, not its owner
             _log.warning("an MPS daemon runs that nobody asked for; it is taken over", gpu=self._uuid)
-        state = GpuState(directory=directories.root.name, protocol=protocol, former_mode=int(former), shares=shares)
+        state = GpuState(
+            directory=self._directories().root.name, protocol=protocol, former_mode=int(former), shares=shares
+        )
         self._put(state)
         return state
 
     async def _have_daemon(self, state: GpuState) -> GpuState:
-        running = self._running()
         restarts = state.restarts
-        if running is None:
+        if not self._running():
             try:
-                running = await self._start(state)
+                await self._process.start(self._control(state), self._directories())
             except ControlError as error:
                 if state.started or state.protocol is MpsProtocol.CLASSIC or not _FOREIGN_OPTION.search(str(error)):
                     raise
                 _log.warning("the MPS daemon knows no protocol 3: classic MPS", gpu=self._uuid, reason=str(error))
                 state = msgspec.structs.replace(state, protocol=MpsProtocol.CLASSIC)
                 self._put(state)
-                running = await self._start(state)
+                await self._process.start(self._control(state), self._directories())
             restarts += state.started
-            self._hold(running)
         if not state.started or restarts != state.restarts:
             state = msgspec.structs.replace(state, started=True, restarts=restarts)
             self._put(state)
         return state
-
-    async def _start(self, state: GpuState) -> DaemonProcess:
-        """Start a daemon, or find the one that a killed predecessor of this process has started meanwhile."""
-        control = self._control(state)
-        refused: ControlError | None = None
-        try:
-            await control.start()
-        except ControlError as error:
-            refused = error
-        until = asyncio.get_running_loop().time() + (_APPEAR_S if refused is None else _LATE_S)
-        while True:
-            found = process.find(self._directories().pipe)
-            if found is not None:
-                if await control.answers():
-                    _log.info("MPS daemon runs", gpu=self._uuid, pid=found.pid, protocol=state.protocol.value)
-                    return found
-                found.close()
-            if asyncio.get_running_loop().time() > until:
-                break
-            await asyncio.sleep(_POLL_S)
-        if refused is not None:
-            raise refused
-        raise MpsError(
-            MpsErrorKind.TRANSIENT,
-            f"GPU {self._uuid}: the MPS daemon was started and does not answer in {self._directories().pipe} after "
-            f"{_APPEAR_S:g} s: see {self._directories().log}/control.log",
-        )
 
     async def _restore(self, state: GpuState) -> None:
         """Protocol 3: make the daemon's namespaces those that were asked for; one that cannot stops no other."""
@@ -285,7 +246,7 @@ class SharedGpu:
         by_name = {namespace.name: namespace for namespace in found}
         for name, share in state.live.items():
             try:
-                await self._apply(control, name, share.limits, by_name.get(name))
+                await self._apply(control, name, share.limits, by_name.get(name), restoring=True)
             except (ControlError, MpsError) as error:
                 _log.error(
                     "a share's limits are not what they should be", gpu=self._uuid, share=name, reason=str(error)
@@ -312,12 +273,19 @@ class SharedGpu:
             raise
         return self._share(self._known(), name, limits)
 
-    async def _apply(self, control: Control, name: str, limits: Limits, found: Namespace | None) -> None:
-        """Give a namespace its limits; one that is not there yet is made."""
+    async def _apply(
+        self, control: Control, name: str, limits: Limits, found: Namespace | None, *, restoring: bool = False
+    ) -> None:
+        """Give a namespace its limits; one that is not there yet is made.
+
+        A daemon that was just started again has namespaces without limits for a moment, and a container may attach in
+        it; such a client is ended. Otherwise clients are in the way.
+        """
+        fresh = found is None or (restoring and found.percent is None and found.memory_bytes is None)
         if found is None:
             await control.create(name)
             self._directories().open_share(name)
-        options = decisions.settings(limits, found, self._memory_total)
+        options = decisions.settings(limits, found, self._facts.memory_bytes if self._facts is not None else None)
         if not options:
             return
         try:
@@ -326,13 +294,12 @@ class SharedGpu:
             attached = [client.pid for client in await control.clients() if client.namespace == name]
             if not attached:
                 raise
-            if found is not None:
+            if not fresh:
                 raise MpsError(
                     MpsErrorKind.BUSY,
                     f"GPU {self._uuid}, share {name}: its limits change only while no client is attached; "
                     f"{_pids(attached)} must end first",
                 ) from None
-            # It attached between the two commands, as a container does whose daemon was just started again: unlimited.
             for pid in attached:
                 await control.terminate(pid)
             await control.set(name, options)
@@ -340,7 +307,7 @@ class SharedGpu:
     async def _end_share(self, name: str) -> None:
         state = self._known()
         if state.protocol is MpsProtocol.NAMESPACE:
-            if self._running() is not None:
+            if self._running():
                 control = self._control(state)
                 if name in {namespace.name for namespace in await control.namespaces()}:
                     await self._drop_namespace(control, name)
@@ -356,7 +323,7 @@ class SharedGpu:
     async def _end(self) -> None:
         """Stop the daemon, restore the compute mode, remove the directories, forget the GPU."""
         state = self._known()
-        await self._end_daemon(state)
+        await self._process.end(self._control(state), self._directories(), may_come=not state.started)
         former = ComputeMode(state.former_mode)
         try:
             facts = await self._machine.modes.look(self._uuid)
@@ -368,59 +335,8 @@ class SharedGpu:
         self._put(None)
         _log.info("GPU is no longer shared", gpu=self._uuid, compute_mode=former.name)
 
-    async def _end_daemon(self, state: GpuState) -> None:
-        running = self._running() or await self._late(state)
-        if running is None:
-            return
-        running.unwatch()
-        pipe = self._directories().pipe
-        control = self._control(state)
-        servers: list[DaemonProcess] = []
-        try:
-            servers += (held for pid in await control.servers() if (held := process.hold(pid, pipe)) is not None)
-            await control.quit()
-        except ControlError as error:
-            _log.warning("the MPS daemon does not quit; it is killed", gpu=self._uuid, reason=str(error))
-            running.send(signal.SIGTERM)
-        for process_left in (running, *servers):
-            patience = _QUIT_S if process_left is running else _TERM_S
-            if not await process_left.wait(patience):
-                process_left.send(signal.SIGKILL)
-                if not await process_left.wait(_KILL_S):
-                    raise MpsError(
-                        MpsErrorKind.TRANSIENT,
-                        f"GPU {self._uuid}: process {process_left.pid} of MPS does not end although it was killed: "
-                        "the GPU hangs; reset it or reboot the node",
-                    )
-            process_left.close()
-        self._process = None
-
-    async def _late(self, state: GpuState) -> DaemonProcess | None:
-        """Wait a moment for a daemon whose start this process' predecessor did not see the end of."""
-        if state.started:
-            return None
-        until = asyncio.get_running_loop().time() + _LATE_S
-        while True:
-            running = self._running()
-            if running is not None or asyncio.get_running_loop().time() >= until:
-                return running
-            await asyncio.sleep(_POLL_S)
-
-    def _running(self) -> DaemonProcess | None:
-        """Return the live daemon; one that an earlier instance of the service left is taken over."""
-        if self._process is not None and self._process.alive:
-            return self._process
-        if self._process is None and (found := process.find(self._directories().pipe)) is not None:
-            self._hold(found)
-            _log.info("MPS daemon taken over", gpu=self._uuid, pid=found.pid)
-            return found
-        return None
-
-    def _hold(self, running: DaemonProcess) -> None:
-        if self._process is not None:
-            self._process.close()
-        self._process = running
-        running.watch(lambda: self._on_death(running))
+    def _running(self) -> bool:
+        return self._process.running(self._directories())
 
     def _present(self, name: str) -> ShareState | None:
         state = self.wanted
@@ -450,7 +366,7 @@ class SharedGpu:
             protocol=state.protocol,
             pipe_directory=str(directories.pipe),
             shm_directory=str(directories.shm),
-            pid=self._process.pid if self._process is not None else 0,
+            pid=self._process.pid,
             restarts=state.restarts,
         )
 

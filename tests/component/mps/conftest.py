@@ -1,26 +1,24 @@
-"""`dra-gpu mps` as a process, on a simulated node whose nvidia-cuda-mps-control is the tests' own small one."""
+"""`dra-gpu mps` as a process on a simulated node, and programs that compute on its GPUs."""
 
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from dra_gpu.mps.client import MpsClient
-from dra_gpu.mps.control import PROGRAM
 from dra_gpu.mps.process import PID_FILE
 from dra_gpu.mps.service import Share
+from dra_gpu_sim.client import CudaClient
 from dra_gpu_sim.node import SimulatedNode
 
 CLASSIC, NAMESPACE = "580.65.06", "615.71.05"
-STAND_IN = Path(__file__).with_name("stand_in.py")
 
 
 class Service:
@@ -32,13 +30,11 @@ class Service:
         self.gpu, self.other = self.node.uuids[:2]
         self.directory = root / "m"
         self.log = root / "service.log"
-        self.program = self.node.driver_root / "usr/bin" / PROGRAM
-        self.program.unlink(missing_ok=True)
-        self.program.write_text(f"#!{sys.executable} -IS\n{STAND_IN.read_text()}")
-        self.program.chmod(0o755)
+        with self.node.state() as state:
+            state.mps_start_ms = 0
         self.client = MpsClient(self.directory / "mps.sock")
         self._supervisor: subprocess.Popen | None = None
-        self._attached: list[socket.socket] = []
+        self._stack = ExitStack()
 
     def start(self) -> None:
         """Start the supervisor; the first call waits for the service."""
@@ -74,15 +70,11 @@ class Service:
     def daemon_pids(self) -> list[int]:
         return [int(path.read_text()) for path in self.directory.glob(f"*/pipe/{PID_FILE}")]
 
-    def attach(self, share: Share) -> socket.socket:
-        """Be a client of a share."""
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(10)
-        connection.connect(f"{share.pipe_directory}/control")
-        connection.send(b"client\n")
-        assert connection.recv(100) == b"attached\n"
-        self._attached.append(connection)
-        return connection
+    def attach(self, share: Share, *, user: int | None = None) -> CudaClient:
+        """Start a program that has the share's directory, as its container would."""
+        client = self._stack.enter_context(self.node.client(pipe=Path(share.pipe_directory), gpus=[0], user=user))
+        assert client.attached.startswith("attached"), client.attached
+        return client
 
     async def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
         """Wait for something that other processes do."""
@@ -91,8 +83,7 @@ class Service:
                 await asyncio.sleep(0.02)
 
     def close(self) -> None:
-        for connection in self._attached:
-            connection.close()
+        self._stack.close()
         if self._supervisor is not None:
             self.stop()
         for pid in self.daemon_pids():
