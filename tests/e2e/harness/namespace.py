@@ -13,7 +13,7 @@ from tests.e2e.harness.objects import REPORT_END
 Json = dict[str, Any]
 _RESOURCE_V1 = "resource.k8s.io/v1"
 #: On a busy machine the kubelet may hear of its pod before the node authorizer does, and is refused the claim; it comes
-#: back after 60 to 90 s. Kubernetes' own race, no fault of the driver (Source: K8s v1.37 plugin/pkg/auth/authorizer/node).
+#: back after 60 to 90 s. Kubernetes' own race (Source: K8s v1.37 plugin/pkg/auth/authorizer/node), not the driver's.
 _AUTHORIZER_LAGGED = "no relationship found between node"
 _KUBELET_COMES_BACK_SECONDS = 95.0
 _COLLECTIONS = {
