@@ -154,13 +154,18 @@ class Journal:
         query = (
             "SELECT c.uid, c.namespace, c.name, c.state, c.note, h.device, h.gpu, h.access, h.share_id "
             "FROM holds h JOIN claims c ON c.uid = h.uid "
-            "WHERE h.gpu = ? AND h.access <> 'observer' AND h.uid <> ? AND c.boot_id = ?"
+            "WHERE h.gpu = ? AND h.access <> 'observer' AND h.uid <> ? AND c.boot_id = ? "
+            "AND (h.access <> 'shared' OR h.share_id = ? OR ?)"
         )
         found: dict[str, Blocker] = {}
-        for gpu in {hold.gpu for hold in holds if hold.access is not Access.OBSERVER}:
-            for row in connection.execute(query, (gpu, uid, self._boot_id)):
+        for hold in holds:
+            if hold.access is Access.OBSERVER:
+                continue
+            # Dozens of other shares of a GPU are in nobody's way: they are not even looked at.
+            alone = hold.access is not Access.SHARED
+            for row in connection.execute(query, (hold.gpu, uid, self._boot_id, hold.share_id, alone)):
                 held = Hold(row[5], row[6], _access(row[7]), row[8])
-                if any(hold.excludes(held) for hold in holds):
+                if hold.excludes(held):
                     found[row[0]] = Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), held.device, row[4])
         if found or not shares:
             return tuple(found.values())

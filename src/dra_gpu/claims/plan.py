@@ -50,9 +50,9 @@ class Plan:
     cgroups: tuple[MemoryCgroup, ...] = ()
 
     @property
-    def changes_gpus(self) -> bool:
-        """Whether a step changes a setting of a GPU."""
-        return any(not isinstance(step, WriteCdiSpec) for step in self.steps)
+    def replaces_settings(self) -> bool:
+        """Whether a step has to look at what it replaces on a GPU."""
+        return any(isinstance(step, SetTimeSlice) for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ def _sharing(ref: ClaimRef, items: Sequence[_Item], around: Surroundings) -> dic
         if name in shared and shared[name].mps is not None:
             on_mps[name] = item.device
     sharing.refuse_several_pipes(ref, tuple(on_mps.values()))
+    sharing.refuse_mixed_strategies(ref, [one.held for one in shared.values() if one.held is not None])
     return shared
 
 

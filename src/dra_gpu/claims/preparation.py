@@ -22,9 +22,9 @@ from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
 from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusedError
 from dra_gpu.claims.plan import Plan, make_plan
 from dra_gpu.claims.ports import ClaimReader, ClaimReadError
-from dra_gpu.claims.record import Blocker, Record, State
+from dra_gpu.claims.reasons import gpu_gone, held, quarantined, refuse_unknown_steps
+from dra_gpu.claims.record import Blocker, Record, State, joined_cgroups
 from dra_gpu.claims.retry import retrying
-from dra_gpu.claims.shares import MemoryCgroup
 from dra_gpu.claims.steps import LimitMemory, Machine, WriteCdiSpec
 from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory
@@ -33,7 +33,6 @@ _log = structlog.get_logger(__name__)
 
 HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
 _HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
-_NAMED = 5  # holders in a message
 _AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
 
 
@@ -107,7 +106,7 @@ class Preparation:
             record = await self._journal.load(ref.uid)
             if record is not None and self._is_current(record):
                 if record.state is State.QUARANTINED or record.fault:
-                    raise _quarantined(record)
+                    raise quarantined(record)
                 if record.state is State.PREPARED and not record.adopted:
                     await self._repair(record, until)
                     return Prepared(record.devices)
@@ -132,7 +131,7 @@ class Preparation:
                 if record is None or seq not in (None, record.seq):
                     return
                 if self._is_current(record):
-                    _refuse_unknown_steps(record)
+                    refuse_unknown_steps(record)
                     with suppress(JournalError):  # on a full disk the devices are released all the same
                         await self._journal.mark(ref.uid, State.UNPREPARING, record.note)
                 await self._erase(record, until)
@@ -219,19 +218,10 @@ class Preparation:
 
     async def _admit(self, record: Record, pods: Sequence[str]) -> None:
         """Note the cgroups of pods that have joined a claim whose memory is limited by cgroup."""
-        limited = {step.gpu for step in record.steps if isinstance(step, LimitMemory)}
-        limits = dict.fromkeys(limited, 0)
-        for share in record.shares:
-            if share.gpu in limited:
-                limits[share.gpu] += share.memory_bytes
-        known = {(one.gpu, one.cgroup) for one in record.cgroups}
-        found = [cgroup for pod in pods if limits and (cgroup := self._machine.pod_cgroup(pod)) is not None]
-        joined = [
-            MemoryCgroup(gpu, cgroup, limit)
-            for gpu, limit in limits.items()
-            for cgroup in found
-            if limit and (gpu, cgroup) not in known
-        ]
+        if not any(isinstance(step, LimitMemory) for step in record.steps):
+            return
+        found = [cgroup for pod in pods if (cgroup := self._machine.pod_cgroup(pod)) is not None]
+        joined = joined_cgroups(record, found)
         if joined:
             await self._journal.add_cgroups(record.ref.uid, joined)
 
@@ -252,7 +242,7 @@ class Preparation:
     async def _repair(self, record: Record, until: float) -> bool:
         missing = next((gpu for gpu in sorted(record.gpus) if not self._machine.has_gpu(gpu)), None)
         if missing is not None:
-            raise _gpu_gone(record.ref, missing)
+            raise gpu_gone(record.ref, missing)
         wrong = await execution.broken(record.steps, self._machine, until)
         if not wrong:
             return False
@@ -314,7 +304,7 @@ class Preparation:
         held_until = min(until, asyncio.get_running_loop().time() + self._held_wait)
         while True:
             async with self._gpu_locks.hold(plan.lock_keys, str(ref), until):
-                asked = plan.changes_gpus
+                asked = plan.replaces_settings
                 blockers = await self._journal.blockers(ref.uid, plan.holds, plan.shares) if asked else ()
                 if not blockers:
                     blockers = await self._carry_out(plan, until)
@@ -392,7 +382,7 @@ class Preparation:
             if plan.ref.uid in self._leaving:
                 raise RefusedError(f"claim {plan.ref} is being unprepared: its pod has gone", retryable=True)
             if loop.time() >= until:
-                raise _held(plan.ref, blockers)
+                raise held(plan.ref, blockers)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(until, loop.time() + _HELD_POLL_S)):
                     await changed.wait()
@@ -425,44 +415,6 @@ class Preparation:
         """Let everybody who waits for a device look again."""
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _refuse_unknown_steps(record: Record) -> None:
-    if not record.undoable:
-        raise RefusedError(
-            f"claim {record.ref}: {record.fault}, so that it cannot be taken back here: run that release again (or a "
-            "newer one) on this node",
-            retryable=True,
-        )
-
-
-def _quarantined(record: Record) -> RefusedError:
-    reason = record.note or record.fault or "its record cannot be used"
-    return RefusedError(f"claim {record.ref}: {reason}: recreate the pod to get another device", retryable=False)
-
-
-def _gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
-    return RefusedError(
-        f"claim {ref}: {gpu}, on which it was prepared, is not among the working GPUs of this node any more: recreate "
-        "the pod to get another device",
-        retryable=False,
-    )
-
-
-def _held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
-    first = blockers[0]
-    note = f" ({first.note[:200]})" if first.note else ""
-    free = "it comes free when the kubelet has stopped that claim's pod; the kubelet tries again by itself"
-    if not first.shortage:
-        return RefusedError(
-            f"claim {ref}: device {first.device} still held by claim {first.ref}{note}: {free}", retryable=True
-        )
-    named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
-    more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
-    return RefusedError(
-        f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}: {free}",
-        retryable=True,
-    )
 
 
 def _retryable_read(error: Exception) -> bool:

@@ -5,6 +5,7 @@ into it survive this release, whatever it does with the record.
 """
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +14,7 @@ from dra_gpu.claims import shares as share_codec
 from dra_gpu.claims import steps as step_codec
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice
 from dra_gpu.claims.shares import HeldShare, MemoryCgroup
-from dra_gpu.claims.steps import Step, UnknownStep
+from dra_gpu.claims.steps import LimitMemory, Step, UnknownStep
 
 
 class State(enum.Enum):
@@ -165,6 +166,21 @@ class Record:
         """Names of all shares on MPS that it may have; also when its steps cannot be read."""
         ids = (hold.share_id for hold in self.holds if hold.share_id)
         return frozenset({share_codec.claim_share_name(self.ref.uid), *map(share_codec.share_name, ids)})
+
+
+def joined_cgroups(record: Record, cgroups: Iterable[str]) -> tuple[MemoryCgroup, ...]:
+    """Return the limits that a claim's memory needs in cgroups which have none of it yet."""
+    limits: dict[str, int] = {}
+    for step in record.steps:
+        if isinstance(step, LimitMemory):
+            limits[step.gpu] = sum(share.memory_bytes for share in record.shares if share.gpu == step.gpu)
+    known = {(one.gpu, one.cgroup) for one in record.cgroups}
+    return tuple(
+        MemoryCgroup(gpu, cgroup, limit)
+        for cgroup in cgroups
+        for gpu, limit in limits.items()
+        if limit and (gpu, cgroup) not in known
+    )
 
 
 def encode_payload(record: Record, writer: str) -> bytes:

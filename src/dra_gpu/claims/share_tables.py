@@ -97,27 +97,24 @@ def shortage(connection: sqlite3.Connection, uid: str, shares: Sequence[HeldShar
     """Return the first GPU that cannot take all of a claim's shares beside those of other claims of this boot."""
     for gpu in dict.fromkeys(share.gpu for share in shares):
         wanted = [share for share in shares if share.gpu == gpu]
-        rows = connection.execute(
-            "SELECT s.uid, s.strategy, s.percent, s.memory_bytes FROM shares s JOIN claims c ON c.uid = s.uid "
-            "WHERE s.gpu = ? AND s.uid <> ? AND c.boot_id = ?",
-            (gpu, uid, boot_id),
-        ).fetchall()
-        text = _shortage(wanted, rows)
+        others = "FROM shares s JOIN claims c ON c.uid = s.uid WHERE s.gpu = ? AND s.uid <> ? AND c.boot_id = ?"
+        sums = f"SELECT COALESCE(SUM(s.percent), 0), COALESCE(SUM(s.memory_bytes), 0), MIN(s.strategy) {others}"
+        text = _shortage(wanted, *connection.execute(sums, (gpu, uid, boot_id)).fetchone())
         if text:
-            return Shortage(text, tuple(dict.fromkeys(row[0] for row in rows)))
+            rows = connection.execute(f"SELECT DISTINCT s.uid {others}", (gpu, uid, boot_id)).fetchall()
+            return Shortage(text, tuple(row[0] for row in rows))
     return None
 
 
-def _shortage(wanted: Sequence[HeldShare], held: Sequence[tuple[str, str, int, int]]) -> str:
+def _shortage(wanted: Sequence[HeldShare], used_percent: int, used_memory: int, strategy: str | None) -> str:
+    """Say what is missing; empty when nothing is. All shares of a GPU have one strategy, so that any of them tells."""
     first = wanted[0]
-    other = next((row[1] for row in held if row[1] != first.strategy.value), None)
-    if other is not None:
-        return f"it is shared by {other} now, and {first.strategy.value} cannot be mixed with that"
-    percent, free_percent = sum(share.percent for share in wanted), WHOLE_PERCENT - sum(row[2] for row in held)
-    memory, used = sum(share.memory_bytes for share in wanted), sum(row[3] for row in held)
-    if percent > free_percent:
-        return f"{percent} % of its SMs are wanted, {max(0, free_percent)} % are free"
-    if first.gpu_memory_bytes is not None and memory > first.gpu_memory_bytes - used:
-        free = quantity.format_bytes(max(0, first.gpu_memory_bytes - used))
+    if strategy is not None and strategy != first.strategy.value:
+        return f"it is shared by {strategy} now, and {first.strategy.value} cannot be mixed with that"
+    percent, memory = sum(share.percent for share in wanted), sum(share.memory_bytes for share in wanted)
+    if percent > WHOLE_PERCENT - used_percent:
+        return f"{percent} % of its SMs are wanted, {max(0, WHOLE_PERCENT - used_percent)} % are free"
+    if first.gpu_memory_bytes is not None and memory > first.gpu_memory_bytes - used_memory:
+        free = quantity.format_bytes(max(0, first.gpu_memory_bytes - used_memory))
         return f"{quantity.format_bytes(memory)} of its memory are wanted, {free} are free"
     return ""

@@ -156,6 +156,23 @@ def refuse_several_pipes(ref: ClaimRef, devices: Sequence[PublishedDevice]) -> N
         )
 
 
+def refuse_mixed_strategies(ref: ClaimRef, shares: Sequence[HeldShare]) -> None:
+    """Refuse shares of one GPU by different strategies: under MPS nobody else is let onto the GPU.
+
+    Raises:
+        RefusedError: there are such.
+    """
+    strategies: dict[str, HeldShare] = {}
+    for share in shares:
+        other = strategies.setdefault(share.gpu, share)
+        if other.strategy is not share.strategy:
+            raise RefusedError(
+                f"claim {ref}: its shares of {share.device} have the strategies {other.strategy.value} and "
+                f"{share.strategy.value}, which cannot be mixed on one GPU: give both the same",
+                retryable=False,
+            )
+
+
 def _pinned(where: str, device: PublishedDevice, config: MpsConfig, governed: Sequence[PublishedDevice]) -> int | None:
     """Return the memory limit of a device: the one by its UUID or index, else the default; None for no limit."""
     limit = None

@@ -143,7 +143,7 @@ def test_a_monitor_gets_a_cdi_device_but_no_hold_that_counts_no_lock_and_no_sett
 def test_admin_access_to_a_whole_gpu_counts_and_changes_nothing():
     made = plan(result("gpu-0", admin=True), configs=[config(**MPS)])
     assert [hold.access for hold in made.holds] == [Access.OBSERVER]
-    assert not made.changes_gpus
+    assert [type(step) for step in made.steps] == [WriteCdiSpec]
 
 
 def test_a_device_both_used_and_observed_by_one_claim_is_used():

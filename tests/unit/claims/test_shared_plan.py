@@ -105,6 +105,15 @@ def test_two_shares_by_time_slices_follow_no_daemon():
     assert isinstance(plan(share("gpu-0-shared", 1), share("gpu-1-shared", 2), configs=configs), Plan)
 
 
+def test_mps_and_time_slices_for_one_gpu_are_refused():
+    configs = [
+        type(one)("FromClaim", [request], one.opaque)
+        for request, one in (("a", shared_config(strategy="TimeSlicing")), ("b", shared_config(strategy="MPS")))
+    ]
+    message = refusal(plan(share("gpu-0-shared", 1, "a"), share("gpu-0-shared", 2, "b"), configs=configs))
+    assert "cannot be mixed" in message
+
+
 @pytest.mark.parametrize(
     ("allocated", "words"),
     [

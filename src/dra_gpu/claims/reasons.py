@@ -1,0 +1,54 @@
+"""Why a claim is not served although nothing failed: it is held, set aside, or its GPU is gone. Pure."""
+
+from collections.abc import Sequence
+
+from dra_gpu.claims.outcome import ClaimRef, RefusedError
+from dra_gpu.claims.record import Blocker, Record
+
+_NAMED = 5  # holders in a message
+
+
+def refuse_unknown_steps(record: Record) -> None:
+    """Refuse to take back what only another release could.
+
+    Raises:
+        RefusedError: the record has steps that this release does not know.
+    """
+    if not record.undoable:
+        raise RefusedError(
+            f"claim {record.ref}: {record.fault}, so that it cannot be taken back here: run that release again (or a "
+            "newer one) on this node",
+            retryable=True,
+        )
+
+
+def quarantined(record: Record) -> RefusedError:
+    """Return why a record that was set aside is not served."""
+    reason = record.note or record.fault or "its record cannot be used"
+    return RefusedError(f"claim {record.ref}: {reason}: recreate the pod to get another device", retryable=False)
+
+
+def gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
+    """Return that the GPU of a prepared claim is not there."""
+    return RefusedError(
+        f"claim {ref}: {gpu}, on which it was prepared, is not among the working GPUs of this node any more: recreate "
+        "the pod to get another device",
+        retryable=False,
+    )
+
+
+def held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
+    """Return who holds what a claim wants; there is at least one."""
+    first = blockers[0]
+    note = f" ({first.note[:200]})" if first.note else ""
+    free = "it comes free when the kubelet has stopped that claim's pod; the kubelet tries again by itself"
+    if not first.shortage:
+        return RefusedError(
+            f"claim {ref}: device {first.device} still held by claim {first.ref}{note}: {free}", retryable=True
+        )
+    named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
+    more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
+    return RefusedError(
+        f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}: {free}",
+        retryable=True,
+    )
