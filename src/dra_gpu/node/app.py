@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from dra_gpu import __version__
+from dra_gpu.apiserver.claim_status import ClaimStatusWriter
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
 from dra_gpu.apiserver.events import EventRecorder, ObjectReference
@@ -24,6 +25,7 @@ from dra_gpu.apiserver.publisher import SlicePublisher
 from dra_gpu.apiserver.slice_diff import PoolIdentity
 from dra_gpu.cdi.extra_edits import ExtraEdits, ExtraEditsError, load_extra_edits
 from dra_gpu.cdi.store import SpecStore
+from dra_gpu.claims import device_status
 from dra_gpu.claims.engine import Engine
 from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
@@ -32,14 +34,17 @@ from dra_gpu.claims.machine import NodeMachine
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
+from dra_gpu.claims.record import Record
 from dra_gpu.inventory import slices
 from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.server import UNDO_SECONDS, KubeletServer
 from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
+from dra_gpu.mps.client import MpsClient
 from dra_gpu.node import logs, settings
 from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.node.masters import Masters
+from dra_gpu.node.mps_watch import MpsWatch
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
@@ -129,11 +134,13 @@ class NodePlugin:
             period=chosen.rescan_period,
         )
         specs = SpecStore(chosen.cdi_root, f"k8s.{vendor.driver_name}")
-        machine = NodeMachine(vendor, specs, watch.inventory, budgets=journal.memory_budgets)
+        mps = MpsClient(chosen.mps_socket)
+        machine = NodeMachine(vendor, specs, watch.inventory, budgets=journal.memory_budgets, mps=mps)
         stack.callback(machine.close)
         claim_locks, gpu_locks = ClaimLocks(chosen.state_dir / "locks"), GpuLocks(chosen.state_dir / "locks")
         stack.callback(claim_locks.close)
         stack.callback(gpu_locks.close)
+        statuses = ClaimStatusWriter(api)
         identity = Identity(vendor.driver_name, chosen.node_name)
         reader = ApiClaimReader(api)
         preparation = Preparation(
@@ -144,6 +151,12 @@ class NodePlugin:
             inventory=watch.inventory,
             claim_locks=claim_locks,
             gpu_locks=gpu_locks,
+            on_prepared=lambda record: statuses.put(
+                record.ref.namespace,
+                record.ref.name,
+                record.ref.uid,
+                device_status.statuses(record, vendor.driver_name, watch.gpu),
+            ),
         )
         reconciler = Reconciler(
             identity,
@@ -174,6 +187,9 @@ class NodePlugin:
             on_master=publishing.set_master,
             on_trouble=tell,
         )
+        mps_watch = MpsWatch(
+            mps, journal.records, lambda record, note: events.record(_claim(record), "Warning", "MpsDaemonEnded", note)
+        )
         await _listen(server)
 
         async def reconcile() -> None:
@@ -193,6 +209,8 @@ class NodePlugin:
             "publisher-lock": publishing.hold_lock(),
             "masters": masters.run(),
             "events": events.run(),
+            "statuses": statuses.run(),
+            "mps": mps_watch.run(),
             "sockets": server.watch_sockets(),
         }
         await _until_stopped(stop, background, server)
@@ -229,6 +247,11 @@ class NodePlugin:
             return socket_paths(chosen.registrar_dir, chosen.plugins_dir, driver, chosen.pod_uid or None)
         except SocketPathError as error:
             raise StartError(str(error)) from error
+
+
+def _claim(record: Record) -> ObjectReference:
+    ref = record.ref
+    return ObjectReference("resource.k8s.io/v1", "ResourceClaim", ref.name, ref.namespace, uid=ref.uid)
 
 
 async def _drain(engine: Engine) -> None:

@@ -16,7 +16,7 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import DeviceName
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory
-from dra_gpu.inventory.model import Scan, SickGpu, View
+from dra_gpu.inventory.model import Gpu, Scan, SickGpu, View
 from dra_gpu.inventory.views import Layout
 from dra_gpu.vendors.base import Vendor, VendorError
 
@@ -77,6 +77,11 @@ class InventoryWatch:
         if not self._problem:
             return inventory
         return replace(inventory, sick=(SickGpu("all GPUs", self._problem), *inventory.sick))
+
+    def gpu(self, uuid: str) -> Gpu | None:
+        """Return a working GPU by its UUID."""
+        found = next(self._layout.inventory.of_gpu(uuid), None)
+        return None if found is None else found.gpu
 
     def known_inventory(self) -> Inventory | None:
         """Return what the node offers, or None as long as no look has succeeded: then nothing can be said missing."""

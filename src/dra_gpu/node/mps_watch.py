@@ -1,0 +1,74 @@
+"""Notices MPS daemons that had to be started again, and tells the claims that were on them.
+
+A daemon that dies takes its clients with it; the service starts it again with its shares, so that containers started
+from then on work. Whoever's processes were lost should read why in their claim.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from dra_gpu.claims.journal_errors import JournalError
+from dra_gpu.claims.record import Record
+from dra_gpu.mps.service import MpsError, MpsService
+
+# Clients of a dead daemon fail at once by themselves; only the explanation waits so long.
+LOOK_SECONDS = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class MpsWatch:
+    """Compares how often each GPU's daemon had to be started with what it was before.
+
+    Attributes:
+        service: the MPS service.
+        records: returns the claims of this node.
+        on_restart: told each claim that had a share on such a GPU, and what happened.
+        period: seconds between two looks.
+    """
+
+    service: MpsService
+    records: Callable[[], Awaitable[list[Record]]]
+    on_restart: Callable[[Record, str], None]
+    period: float = LOOK_SECONDS
+    _restarts: dict[str, int] = field(default_factory=dict)
+    _away: bool = False
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self.period)
+
+    async def look(self) -> None:
+        """Look once. A service that is away is told once, and asked again the next time."""
+        try:
+            records = [record for record in await self.records() if record.shares]
+            if not records and not self._restarts:
+                return  # nothing is shared: a node without the service pays nothing
+            found = await self.service.clients()
+        except (MpsError, JournalError) as error:
+            if not self._away:
+                _log.warning("it cannot be told how the MPS daemons are", reason=str(error))
+            self._away = True
+            return
+        self._away = False
+        for gpu in found:
+            before = self._restarts.get(gpu.daemon.gpu)
+            if before is not None and gpu.daemon.restarts > before:
+                self._tell(gpu.daemon.gpu, records)
+        self._restarts = {gpu.daemon.gpu: gpu.daemon.restarts for gpu in found}
+
+    def _tell(self, gpu: str, records: list[Record]) -> None:
+        _log.error("an MPS daemon ended and was started again", gpu=gpu)
+        for record in records:
+            if any(share.gpu == gpu for share in record.shares):
+                self.on_restart(
+                    record,
+                    f"the MPS daemon of GPU {gpu} ended and was started again: processes that used the GPU have lost "
+                    "it and must be restarted; see the log of `dra-gpu mps` for the reason",
+                )
