@@ -26,6 +26,7 @@ class Service:
 
     def __init__(self, root: Path, driver: str, *, profile: str = "H100") -> None:
         self.node = SimulatedNode.create(root / "n", profile, gpus=2, driver_version=driver, seed="test")
+        self.root = root
         self.driver = driver
         self.gpu, self.other = self.node.uuids[:2]
         self.directory = root / "m"
@@ -63,6 +64,12 @@ class Service:
         self._supervisor = None
         return status
 
+    def kill_supervisor(self) -> None:
+        """End the first process of the pod as the kernel does when memory runs out."""
+        self._supervisor.kill()
+        self._supervisor.wait()
+        self._supervisor = None
+
     def modes(self) -> list[int]:
         """The truth about the GPUs' compute modes."""
         return [gpu.compute_mode for gpu in self.node.gpus]
@@ -70,9 +77,21 @@ class Service:
     def daemon_pids(self) -> list[int]:
         return [int(path.read_text()) for path in self.directory.glob(f"*/pipe/{PID_FILE}")]
 
-    def attach(self, share: Share, *, user: int | None = None) -> CudaClient:
-        """Start a program that has the share's directory, as its container would."""
-        client = self._stack.enter_context(self.node.client(pipe=Path(share.pipe_directory), gpus=[0], user=user))
+    def attach(self, share: Share) -> CudaClient:
+        """Start a program that follows the share's directory."""
+        return self._client(Path(share.pipe_directory))
+
+    def attach_in_container(self, share: Share, *, user: int) -> CudaClient:
+        """Start a program of another user, to whom the share's directory is mounted and nothing else is open."""
+        mounted = self.root / "mounted"
+        mounted.mkdir()
+        self.root.chmod(0o755)
+        subprocess.run(["mount", "--bind", share.pipe_directory, mounted], check=True)
+        self._stack.callback(subprocess.run, ["umount", mounted], check=True)
+        return self._client(mounted, user)
+
+    def _client(self, pipe: Path, user: int | None = None) -> CudaClient:
+        client = self._stack.enter_context(self.node.client(pipe=pipe, gpus=[0], user=user))
         assert client.attached.startswith("attached"), client.attached
         return client
 

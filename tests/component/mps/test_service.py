@@ -331,7 +331,7 @@ async def test_a_client_of_any_user_gets_what_its_share_was_given_and_no_more(ma
     service = make_service()
     share = await service.client.share(service.gpu, A, FIFTH)
 
-    client = service.attach(share, user=12345)
+    client = service.attach_in_container(share, user=12345)
 
     (truth,) = service.node.clients()
     assert (truth.mps, truth.namespace, truth.sm_percent, truth.pinned_limit) == (True, f"gpu/{A}", 20, 10 << 30)
