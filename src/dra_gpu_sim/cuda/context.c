@@ -63,6 +63,7 @@ static int through_mps(struct context *x, u64 visible, int ordinal, long timeout
                    given("DRA_GPU_SIM_CGROUP", cgroup, sizeof cgroup), name))
         return CUDA_MPS_RPC_FAILURE;
     int answered = wire_line(x->mps, line, sizeof line, timeout_ms);
+    if (answered == 0) return CUDA_MPS_CONNECTION_FAILED; /* the daemon went away meanwhile */
     if (answered != 1) return CUDA_MPS_RPC_FAILURE;
     if (!strncmp(line, "ERROR ", 6)) return atoi(line + 6);
     if (strcmp(line, "ATTACHED")) {

@@ -57,9 +57,10 @@ int main(void) {
         found = mps_select(c.s, getenv("CUDA_VISIBLE_DEVICES"), &all, &mine) && mine.count;
     }
     sim_leave(&c, result);
-    if (!found) return fail(link, CUDA_NO_DEVICE);
     struct pollfd ended = {.fd = link, .events = POLLIN};
-    if (poll(&ended, 1, (int)sim_state()->mps_start_ms * mine.count)) return 1;
+    int gpus = found ? mine.count : 1;
+    if (sim_state() && poll(&ended, 1, (int)sim_state()->mps_start_ms * gpus)) return 1;
+    if (!found) return fail(link, CUDA_NO_DEVICE);
     sim_lock();
     int code = take(sim_state(), &mine);
     sim_unlock();

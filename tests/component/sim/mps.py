@@ -100,8 +100,13 @@ class Mps:
     def kill(self) -> None:
         """Kill the daemon if it runs, and see it end."""
         try:
-            daemon = os.pidfd_open(self.pid)
+            pid = self.pid
+            daemon = os.pidfd_open(pid)
         except (FileNotFoundError, ProcessLookupError):
+            return
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if not command.startswith(bytes(self.node.mps_control)):
+            os.close(daemon)  # it has ended, or the number is that of another pid namespace
             return
         signal.pidfd_send_signal(daemon, signal.SIGKILL)
         wait_for_end(daemon)

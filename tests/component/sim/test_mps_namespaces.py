@@ -241,12 +241,13 @@ def test_a_server_serves_its_allowed_devices_only(make_mps):
 
 
 def test_a_server_of_an_absent_gpu_is_created_and_leaves_and_its_clients_run_without_mps(make_mps):
-    mps = make_mps(settings=("node.mps_start_ms=200",)).start("-p", "3", "-m")
+    mps = make_mps().start("-p", "3", "-m")
     assert mps.ask("server", "create", "gpu", "--allowed-devices=GPU-00000000-aaaa-bbbb-cccc-000000000000") == ""
+    while mps.rows("server"):
+        pass  # each list is an answer of the daemon; the test's time limit ends this
     with mps.client(pipe=mps.pipe / "gpu") as client:
         assert "mps=no" in client.attached
         assert client.attached.endswith("sms=132")
-    assert mps.rows("server") == []
 
 
 def test_a_killed_daemon_ends_its_clients_and_a_new_one_serves_the_same_directories(mps):
