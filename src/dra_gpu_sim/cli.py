@@ -5,11 +5,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from dra_gpu_sim.arguments import parser
 from dra_gpu_sim.boards import PROFILES
 from dra_gpu_sim.build import BuildError
 from dra_gpu_sim.node import SimulatedNode
+from dra_gpu_sim.occupancy import living
 from dra_gpu_sim.state import MIG_NONE, SimState, in_use
 from dra_gpu_sim.statefile import StateError
 
@@ -52,11 +54,12 @@ def _profiles(_options: argparse.Namespace) -> None:
         print(f"{profile.name:<14} {profile.description}")
 
 
-def _rows(state: SimState) -> list[dict[str, object]]:
+def _rows(state: SimState, path: Path) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
+    alive = list(living(state, path))
     for index in range(state.gpu_count):
         gpu = state.gpus[index]
-        processes = [slot for slot in in_use(state.processes) if slot.gpu == index]
+        processes = [(pid, slot) for pid, slot in alive if slot.gpu == index]
         mig = "N/A" if gpu.mig_support == MIG_NONE else "Enabled" if gpu.mig_current else "Disabled"
         if gpu.mig_support != MIG_NONE and gpu.mig_pending != gpu.mig_current:
             mig += f" ({'Enabled' if gpu.mig_pending else 'Disabled'} pending)"
@@ -66,7 +69,7 @@ def _rows(state: SimState) -> list[dict[str, object]]:
                 "name": gpu.name.decode(),
                 "uuid": gpu.uuid.decode(),
                 "pci": gpu.bus_id.decode() or "-",
-                "memoryUsedMiB": sum(slot.memory for slot in processes) // _MIB,
+                "memoryUsedMiB": sum(slot.memory for _, slot in processes) // _MIB,
                 "memoryTotalMiB": gpu.memory_total // _MIB,
                 "computeMode": _COMPUTE_MODES.get(gpu.compute_mode, str(gpu.compute_mode)),
                 "mig": mig,
@@ -74,7 +77,7 @@ def _rows(state: SimState) -> list[dict[str, object]]:
                     f"{gpu.profiles[gi.profile].name.decode().removeprefix('MIG ')}@{gi.start}" for gi in in_use(gpu.gi)
                 ],
                 "timeSlice": _TIME_SLICES[gpu.time_slice] if gpu.time_slice_supported else "N/A",
-                "processes": [slot.pid for slot in processes],
+                "processes": [pid for pid, _ in processes],
                 "faults": _faults(state, index),
             }
         )
@@ -96,8 +99,9 @@ def _faults(state: SimState, index: int) -> list[str]:
 
 
 def _show(options: argparse.Namespace) -> None:
-    with SimulatedNode(options.root).state() as state:
-        rows = _rows(state)
+    node = SimulatedNode(options.root)
+    with node.state() as state:
+        rows = _rows(state, node.state_path)
         heading = {"profile": state.profile.decode(), "driverVersion": state.driver_version.decode()}
     if options.output == "json":
         print(json.dumps({**heading, "gpus": rows}, indent=2))

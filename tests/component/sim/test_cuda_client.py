@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_gpu_sim.checker import GpuUse, uses
 from tests.component.sim.mps import is_error, wait_for_end
 from tests.component.sim.test_processes import set_limit
 
@@ -19,6 +20,18 @@ def test_a_program_has_the_whole_gpu_with_its_memory_and_sms(node):
         (seen,) = node.clients()
         assert (seen.pid, seen.gpu, seen.mps, seen.memory) == (client.pid, 0, False, 5 * GIB + CONTEXT)
         assert (seen.sm_percent, seen.sms, seen.memory_limit) == (100, 132, None)
+
+
+def test_the_uses_of_each_gpu_are_added_up(node, nvml):
+    set_limit(nvml, nvml.nvmlDeviceGetHandleByIndex(0), "/pod", 10 * GIB)
+    with node.client(cgroup="/pod") as first, node.client() as second:
+        assert first.command("alloc 5G") == second.command("alloc 5G") == "ok used=5376"
+        used, unused = uses(node.root)
+        assert [client.pid for client in used.clients] == [first.pid, second.pid]
+        assert used.memory == 2 * (5 * GIB + CONTEXT)
+        assert used.memory_limits == 10 * GIB + node.gpus[0].memory
+        assert used.sm_percent == 200
+        assert unused == GpuUse(1, (), 0, 0, 0)
 
 
 def test_memory_can_be_freed_and_allocated_again(node):

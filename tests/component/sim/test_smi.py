@@ -17,10 +17,10 @@ def smi(node: SimulatedNode, *arguments: str, **environment: str) -> tuple[int, 
     return result.returncode, result.stdout
 
 
-def test_the_program_is_static_and_runs_in_an_image_without_a_c_library(node):
-    assert (
-        b"not a dynamic executable" in subprocess.run(["ldd", node.nvidia_smi], capture_output=True, check=False).stderr
-    )
+@pytest.mark.parametrize("name", ["nvidia_smi", "mps_control", "cuda_client"])
+def test_programs_are_static_and_run_in_an_image_without_a_c_library(node, name):
+    listed = subprocess.run(["ldd", getattr(node, name)], capture_output=True, check=False)
+    assert b"not a dynamic executable" in listed.stderr
 
 
 def test_gpus_are_listed_with_name_and_uuid(node):

@@ -66,7 +66,8 @@ def test_libraries_lie_under_their_full_name_with_the_soname_as_a_link(node, son
 
 def test_binaries_and_firmware_are_in_the_driver_root(node):
     binaries = {path.name for path in (node.driver_root / "usr/bin").iterdir() if os.access(path, os.X_OK)}
-    assert binaries >= {"nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control"}
+    assert binaries >= {"nvidia-smi", "nvidia-debugdump", "nvidia-persistenced"}
+    assert binaries >= {"nvidia-cuda-mps-control", "nvidia-cuda-mps-server"}
     assert list((node.driver_root / "lib/firmware/nvidia/615.71.02").glob("gsp_*.bin"))
 
 
