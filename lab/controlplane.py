@@ -82,6 +82,8 @@ def start_apiserver(layout: Layout, settings: Settings, programs: Path) -> Proce
             programs / "kube-apiserver",
             f"--etcd-servers=http://{_HOST}:{settings.ports.etcd}",
             f"--bind-address={_HOST}",
+            # Left out, the server looks for a default route, which a machine without a network has not.
+            f"--advertise-address={_HOST}",
             f"--secure-port={settings.ports.apiserver}",
             f"--cert-dir={layout.ca.parent}",
             f"--token-auth-file={control / 'tokens.csv'}",
