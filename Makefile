@@ -19,7 +19,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml tools/install.sh
 $(RUNTIME)/.installed: requirements/node.lock pyproject.toml tools/install.sh
 	@tools/install.sh $(PYTHON) $(RUNTIME) requirements/node.lock
 
-demo: $(VENV)/.installed ## two pods get two of eight simulated H100, on this machine, without a cluster
+demo: $(VENV)/.installed ## four jobs share one simulated H100, on this machine, without a cluster
 	@$(BIN)/python -m dra_gpu_sim.local demo --output demo.json
 
 test: $(VENV)/.installed ## unit and component tests, in parallel and in random order

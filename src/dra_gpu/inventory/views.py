@@ -12,7 +12,7 @@ from dra_gpu.inventory import attributes, capacities, naming, topology
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import DriverVersions, Gpu, Scan, View
 
-DEFAULT_VIEWS = (View.GPU, View.MONITOR)
+DEFAULT_VIEWS = (View.GPU, View.SHARED, View.MONITOR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class LocalCluster:
         node_name: name of the Node object.
         settings: what differs from the profile, such as `gpu.0.minor=4` (`SimulatedNode.create`).
         without_symbols: NVML calls that the library shall not export.
+        driver_version: of the GPUs' driver; None for the profile's.
     """
 
     root: Path
@@ -39,6 +40,7 @@ class LocalCluster:
     node_name: str = "node-0"
     settings: Sequence[str] = ()
     without_symbols: Sequence[str] = ()
+    driver_version: str | None = None
     api: ApiServer = field(default_factory=lambda: ApiServer(ServerOptions()))
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _node: SimulatedNode | None = None
@@ -52,7 +54,10 @@ class LocalCluster:
             gpus=self.gpus,
             settings=self.settings,
             without_symbols=self.without_symbols,
+            driver_version=self.driver_version,
         )
+        with self._node.state() as state:
+            state.cgroup_root = str(self.paths.cgroups).encode()
         self._stack.callback(self._node.destroy)
         await self.api.start()
         self._stack.push_async_callback(self.api.stop)
@@ -94,6 +99,13 @@ class LocalCluster:
         self._stack.push_async_callback(process.kill)
         return process
 
+    async def start_mps(self) -> plugin.PluginProcess:
+        """Start the MPS service; it is stopped, and its daemons with it, when the cluster ends."""
+        process = plugin.PluginProcess(self.root / "mps.log")
+        await process.start(plugin.mps_arguments(self.node, self.paths))
+        self._stack.push_async_callback(process.stop)
+        return process
+
     def new_kubelet(self) -> Kubelet:
         """Return the node's kubelet; its connections close when the cluster ends."""
         kubelet = Kubelet(self.paths.kubelet)
@@ -130,6 +142,7 @@ class LocalCluster:
         config: list[dict[str, Any]] | None = None,
         constraints: list[dict[str, Any]] | None = None,
         namespace: str = NAMESPACE,
+        pod_uid: str = "",
     ) -> Claim:
         """Create an allocated claim, as the scheduler leaves it.
 
@@ -140,6 +153,7 @@ class LocalCluster:
             config: the allocation's configs, instead of those of its classes.
             constraints: conditions on its devices together.
             namespace: where it lives.
+            pod_uid: the pod that may use it; without one nobody is entered.
 
         Raises:
             UnschedulableError: the allocator finds no devices.
@@ -152,7 +166,10 @@ class LocalCluster:
         allocation = {"devices": {"results": results}} if results is not None else self._allocate(claim, namespace)
         if config:
             allocation["devices"]["config"] = config
-        made = self.api.put("resourceclaims", claim | {"status": {"allocation": allocation}}, namespace)
+        status: dict[str, Any] = {"allocation": allocation}
+        if pod_uid:
+            status["reservedFor"] = [{"resource": "pods", "name": name, "uid": pod_uid}]
+        made = self.api.put("resourceclaims", claim | {"status": status}, namespace)
         return Claim(namespace, name, made["metadata"]["uid"])
 
     def remove_claim(self, claim: Claim) -> None:

@@ -1,61 +1,93 @@
-"""The demonstration: two pods ask for a GPU each, on a node with eight simulated H100.
+"""The demonstration: four jobs on one H100, each with 20 % of its SMs and 10 GiB of its memory.
 
-What is printed is read from where a container runtime and a user would read it: the published slices, the answer to the
-kubelet, the CDI files, and nvidia-smi inside what the container gets. Nothing is printed that was not looked up.
+What is printed is read from where a container runtime, a user and the hardware would tell it: the answer to the
+kubelet, the CDI files, the claims' status, nvidia-smi and a GPU program inside what each container gets, and the
+simulator's own account of what binds each process. Nothing is printed that was not looked up.
 """
 
-import asyncio
-import os
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dra_gpu.cli.tables import table
-from dra_gpu_sim.local import containers
+from dra_gpu_sim.client import CudaClient
+from dra_gpu_sim.local import pods
+from dra_gpu_sim.local.allocator import UnschedulableError
 from dra_gpu_sim.local.cluster import DRIVER, LocalCluster
-from dra_gpu_sim.local.containers import Container
-from dra_gpu_sim.local.kubelet import Claim, Kubelet
-from dra_gpu_sim.node import SimulatedNode
+from dra_gpu_sim.local.kubelet import Kubelet
+from dra_gpu_sim.local.plugin import PluginProcess
+from dra_gpu_sim.local.pods import LocalPod
 
-_PODS = ("training", "notebook")
-_LOG_LINES = 15
+PERCENT, MEMORY = 20, "10Gi"
+_JOBS = ("train-a", "train-b", "infer-a", "infer-b")
+_FIFTH, _SIXTH = "notebook", "too-many"
+_LOG_LINES = 5
+_GIB = 2**30
 
 
-class DemoError(RuntimeError):
-    """The driver did not do what is demonstrated; the message has its own words."""
+class DemoError(Exception):
+    """The demonstration cannot go on; the message says why, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodResult:
-    """What one pod got.
+class JobResult:
+    """What one job got, and what the hardware says of it.
 
     Attributes:
         pod: its name.
-        claim: its claim, `namespace/name`.
-        device: the device the allocator chose.
-        cdi_ids: what the plugin answered the kubelet.
-        nodes: device nodes in the container.
+        device: the device the scheduler chose.
+        share: id of its share.
+        enforced_by: what enforces each capacity, as the claim's status says.
         env: variables that the CDI files set.
-        mounts: number of files of the driver in the container.
-        nvidia_smi: what `nvidia-smi -L` prints with exactly these nodes.
+        nodes: device nodes in the container.
+        nvidia_smi: what `nvidia-smi -L` prints in the container.
+        program: what a GPU program in the container sees of its GPU.
+        sms: SMs that the hardware lets it use.
+        memory_limit: bytes that the hardware lets it use.
+        memory_used: bytes it holds.
     """
 
     pod: str
-    claim: str
     device: str
-    cdi_ids: tuple[str, ...]
-    nodes: tuple[str, ...]
+    share: str
+    enforced_by: dict[str, str]
     env: dict[str, str]
-    mounts: int
+    nodes: tuple[str, ...]
     nvidia_smi: str
+    program: str
+    sms: int
+    memory_limit: int | None
+    memory_used: int
 
 
-async def run() -> list[PodResult]:
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """Everything that was shown.
+
+    Attributes:
+        jobs: the four jobs, and the fifth that still fits.
+        sixth: why the sixth stays pending.
+        over_limit: what a job gets that asks for more memory than its share.
+        not_isolated: what the shares have in common all the same.
+        released: compute mode of the GPU when all are gone.
+    """
+
+    jobs: tuple[JobResult, ...]
+    sixth: str
+    over_limit: str
+    not_isolated: str
+    released: int
+
+
+async def run() -> Demonstration:
     """Run the demonstration, print it, and return what was printed.
 
     Raises:
-        DemoError: the node plugin does not register or refuses a claim.
+        DemoError: a part of it does not start, or refuses a claim.
         BuildError: the simulated GPUs cannot be compiled.
     """
     started = time.monotonic()
@@ -64,90 +96,122 @@ async def run() -> list[PodResult]:
         print(f"[{time.monotonic() - started:5.1f} s] {text}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="dra-gpu-demo-") as directory:
-        root = Path(directory)
-        say("making a node with eight simulated H100 (an NVML library, device nodes, sysfs)")
-        async with LocalCluster(root) as cluster:
-            say("starting an API server in memory and the node plugin: dra-gpu node --vendor nvidia")
-            process = await cluster.start_plugin()
+        say("making a node with one simulated H100 (an NVML library, device nodes, sysfs, MPS)")
+        async with LocalCluster(Path(directory), gpus=1) as cluster:
+            say("starting an API server in memory, `dra-gpu mps`, and `dra-gpu node --vendor nvidia`")
+            await cluster.start_mps()
             kubelet = cluster.new_kubelet()
-            try:
-                plugin = await kubelet.wait_registered(DRIVER)
-            except TimeoutError as error:
-                log = "\n".join(process.read_log().splitlines()[-_LOG_LINES:])
-                raise DemoError(
-                    f"the node plugin did not register with the kubelet; its log ends with:\n{log}"
-                ) from error
-            say(f"registered with the kubelet: {plugin.name} serves {', '.join(plugin.versions)}")
-            slices = await cluster.wait_slices(2 * len(cluster.node.gpus))
-            devices = sorted(device["name"] for item in slices for device in item["spec"].get("devices", ()))
-            say(f"published {len(devices)} devices in {len(slices)} ResourceSlices: {devices[0]} … {devices[-1]}")
-            results = [await _start_pod(cluster, kubelet, pod, root) for pod in _PODS]
-            say("two pods prepared; what each container gets:")
-            print("\n" + _table(results) + "\n")
-            for result in results:
-                await _end_pod(cluster, kubelet, result)
-            say(f"both pods gone: {len(list(cluster.paths.cdi.glob('*.json')))} CDI files left")
-    return results
+            await _registered(kubelet, await cluster.start_plugin())
+            await cluster.wait_slices(3)
+            say("published one GPU as three views: gpu-0 (whole), gpu-0-shared (fractions), gpu-0-monitor")
+            with ExitStack() as programs:
+                return await _share(cluster, kubelet, programs, say)
 
 
-async def _start_pod(cluster: LocalCluster, kubelet: Kubelet, pod: str, root: Path) -> PodResult:
-    claim = cluster.add_claim(f"{pod}-gpu")
-    answers = await kubelet.prepare(claim, driver=DRIVER)
-    answer = answers[claim.uid]
-    if answer.error:
-        raise DemoError(f"pod {pod}: {answer.error}")
-    ids = tuple(device_id for device in answer.devices for device_id in device.cdi_ids)
-    container = containers.with_devices(cluster.paths.cdi, ids)
-    return PodResult(
-        pod=pod,
-        claim=f"{claim.namespace}/{claim.name}",
-        device=", ".join(device.device for device in answer.devices),
-        cdi_ids=ids,
-        nodes=tuple(sorted(container.nodes.values())),
-        env=container.env,
-        mounts=len(container.mounts),
-        nvidia_smi=await _nvidia_smi(cluster.node, container, root / f"{pod}-dev"),
+async def _share(
+    cluster: LocalCluster, kubelet: Kubelet, programs: ExitStack, say: Callable[[str], None]
+) -> Demonstration:
+    running = [await _start(cluster, kubelet, name, programs) for name in _JOBS]
+    say(f"four jobs run, each asked for computePercent {PERCENT} and memory {MEMORY}, and holds 9 GiB of it:")
+    jobs = [await _result(pod, client) for pod, client in running]
+    print("\n" + _table(jobs) + "\n")
+    running.append(await _start(cluster, kubelet, _FIFTH, programs))
+    jobs.append(await _result(*running[-1]))
+    say(f"a fifth ({_FIFTH}) still fits: 100 % of the SMs and 50 GiB are given")
+    sixth = await _refused(cluster, kubelet)
+    say(f"a sixth ({_SIXTH}) stays pending: {sixth}")
+    over_limit = running[0][1].command("alloc 4G")
+    say(f"{_JOBS[0]} asks for 4 GiB more than its share: {over_limit}; the others go on")
+    shared = _not_isolated(await running[0][0].wait_status())
+    say(f"what MPS does not isolate: {shared}")
+    for pod, client in running:
+        client.kill()
+        await pod.end(kubelet)
+    mode = cluster.node.gpus[0].compute_mode
+    say(f"all gone: the GPU is whole again (compute mode {mode}, {len(cluster.node.snapshot().limits)} limits left)")
+    return Demonstration(tuple(jobs), sixth, over_limit, shared, mode)
+
+
+async def _registered(kubelet: Kubelet, process: PluginProcess) -> None:
+    try:
+        await kubelet.wait_registered(DRIVER)
+    except TimeoutError as error:
+        log = "\n".join(process.read_log().splitlines()[-_LOG_LINES:])
+        raise DemoError(f"the node plugin did not register with the kubelet; its log ends with:\n{log}") from error
+
+
+async def _start(
+    cluster: LocalCluster, kubelet: Kubelet, name: str, programs: ExitStack
+) -> tuple[LocalPod, CudaClient]:
+    try:
+        pod = await pods.start_pod(cluster, kubelet, name, pods.a_share(PERCENT, MEMORY))
+    except (UnschedulableError, pods.PodError) as error:
+        raise DemoError(str(error)) from error
+    client = programs.enter_context(pod.client())
+    answer = client.command("alloc 9G")
+    if not answer.startswith("ok"):
+        raise DemoError(f"the program of pod {name} cannot use its share: {answer}")
+    return pod, client
+
+
+async def _refused(cluster: LocalCluster, kubelet: Kubelet) -> str:
+    try:
+        await pods.start_pod(cluster, kubelet, _SIXTH, pods.a_share(PERCENT, MEMORY))
+    except UnschedulableError as error:
+        return str(error)
+    raise DemoError(f"pod {_SIXTH} got a share of a GPU that had none left")
+
+
+async def _result(pod: LocalPod, client: CudaClient) -> JobResult:
+    [device] = pod.devices
+    [status] = await pod.wait_status()
+    truth = next(one for one in pod.cluster.node.clients() if one.pid == client.pid)
+    capacities: dict[str, Any] = status["data"]["capacities"]
+    return JobResult(
+        pod=pod.name,
+        device=device.device,
+        share=device.share_id or "",
+        enforced_by={name: capacity["mechanism"] for name, capacity in capacities.items()},
+        env=pod.container.env,
+        nodes=tuple(sorted(pod.container.nodes.values())),
+        nvidia_smi=await pod.nvidia_smi(),
+        program=client.command("info"),
+        sms=truth.sms,
+        memory_limit=truth.memory_limit,
+        memory_used=truth.memory,
     )
 
 
-async def _end_pod(cluster: LocalCluster, kubelet: Kubelet, result: PodResult) -> None:
-    namespace, name = result.claim.split("/")
-    found = next(item for item in cluster.api.objects("resourceclaims", namespace) if item["metadata"]["name"] == name)
-    claim = Claim(namespace, name, found["metadata"]["uid"])
-    errors = await kubelet.unprepare(claim, driver=DRIVER)
-    if errors[claim.uid]:
-        raise DemoError(f"pod {result.pod}: {errors[claim.uid]}")
-    cluster.remove_claim(claim)
+def _not_isolated(devices: list[dict[str, Any]]) -> str:
+    notes: list[str] = devices[0]["data"]["notes"]
+    return notes[0]
 
 
-async def _nvidia_smi(node: SimulatedNode, container: Container, dev: Path) -> str:
-    """Run nvidia-smi with exactly the container's device nodes: like NVML, it lists the GPUs whose nodes are there."""
-    for host, path in container.nodes.items():
-        link = dev / Path(path).relative_to("/dev")
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(host)
-    environment = {**os.environ, "DRA_GPU_SIM_ROOT": str(node.root), "DRA_GPU_SIM_DEV": str(dev)}
-    process = await asyncio.create_subprocess_exec(
-        node.driver_root / "usr/bin/nvidia-smi", "-L", env=environment, stdout=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(10):
-        output, _ = await process.communicate()
-    return output.decode().strip()
-
-
-def _table(results: list[PodResult]) -> str:
+def _table(jobs: list[JobResult]) -> str:
     rows = [
         [
-            result.pod,
-            result.device,
-            "\n".join(result.nodes),
-            "\n".join(f"{name}={value}" for name, value in sorted(result.env.items())),
-            f"{result.mounts} files",
-            result.nvidia_smi,
+            job.pod,
+            f"{job.device}\n{job.share[:8]}…",
+            f"{job.sms} SMs\n{_gib(job.memory_limit)}",
+            f"{job.enforced_by['computePercent']}\n{job.enforced_by['memory']}",
+            _gib(job.memory_used),
+            "\n".join(f"{name}={value}" for name, value in sorted(job.env.items())),
+            "\n".join(_essential(job.nodes)),
         ]
-        for result in results
+        for job in jobs
     ]
-    return table(["POD", "DEVICE", "NODES IN ITS CONTAINER", "ENVIRONMENT", "DRIVER", "nvidia-smi -L SAYS"], rows)
+    header = ["POD", "DEVICE, SHARE", "LIMIT", "ENFORCED BY", "IN USE", "ENVIRONMENT", "NODES IN ITS CONTAINER"]
+    return table(header, rows)
+
+
+def _essential(nodes: tuple[str, ...]) -> list[str]:
+    """Return the GPU's node and the control node; the others are in demo.json."""
+    chosen = [node for node in nodes if node == "/dev/nvidiactl" or node[len("/dev/nvidia") :].isdigit()]
+    return [*chosen, f"and {len(nodes) - len(chosen)} more"]
+
+
+def _gib(value: int | None) -> str:
+    return "no limit" if value is None else f"{value / _GIB:.1f} GiB"
 
 
 NEXT = """Try next:

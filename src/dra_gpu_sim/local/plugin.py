@@ -36,10 +36,41 @@ class NodePaths:
         """The driver's own directory."""
         return self.kubelet / "plugins" / "gpu.nvidia.com"
 
+    @property
+    def mps(self) -> Path:
+        """The directory of the MPS service."""
+        return self.root / "mps"
+
+    @property
+    def cgroups(self) -> Path:
+        """The root of a cgroup v2 hierarchy, as far as anybody looks at it."""
+        return self.root / "cgroup"
+
     def make(self) -> None:
-        """Make the directories that the kubelet would have made."""
-        for path in (self.kubelet / "plugins", self.kubelet / "plugins_registry", self.cdi):
+        """Make what the kubelet and the kernel would have made."""
+        for path in (self.kubelet / "plugins", self.kubelet / "plugins_registry", self.cdi, self.cgroups):
             path.mkdir(parents=True, exist_ok=True)
+        (self.cgroups / "cgroup.controllers").write_text("cpu memory pids dmem\n")
+
+    def make_pod_cgroup(self, uid: str) -> str:
+        """Make the cgroup of a pod, as the kubelet does before it prepares the pod's claims.
+
+        Returns:
+            Its path below the root of the hierarchy.
+        """
+        name = f"kubepods/besteffort/pod{uid}"
+        (self.cgroups / name).mkdir(parents=True)
+        return f"/{name}"
+
+
+def mps_arguments(node: SimulatedNode, paths: NodePaths) -> list[str]:
+    """Return the MPS service's arguments for a simulated node."""
+    return [
+        "mps",
+        f"--driver-root={node.driver_root}",
+        f"--directory={paths.mps}",
+        f"--boot-id-file={node.boot_id_file}",
+    ]
 
 
 def arguments(node: SimulatedNode, paths: NodePaths, *, node_name: str, kubeconfig: Path) -> list[str]:
@@ -56,6 +87,8 @@ def arguments(node: SimulatedNode, paths: NodePaths, *, node_name: str, kubeconf
         f"--cdi-root={paths.cdi}",
         f"--kubelet-plugins-dir={paths.kubelet / 'plugins'}",
         f"--kubelet-registrar-dir={paths.kubelet / 'plugins_registry'}",
+        f"--mps-socket={paths.mps / 'mps.sock'}",
+        f"--cgroup-root={paths.cgroups}",
     ]
 
 

@@ -31,6 +31,8 @@ class World:
 
     async def start(self, *more: str, devices: int | None = None) -> PluginProcess:
         """Start an instance and wait until it is registered and has published `devices`."""
+        if not any(argument.startswith("--views") for argument in more):
+            more = (*more, "--views=gpu,monitor")
         known = len(self.kubelet.plugins)
         self.plugin = await self.cluster.start_plugin(*more)
         await self.kubelet.wait_registered(DRIVER, count=known + 1)

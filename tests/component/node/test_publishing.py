@@ -45,7 +45,7 @@ async def test_slices_belong_to_the_node(world):
 
 async def test_nothing_is_published_before_the_kubelet_has_registered_the_plugin(make_world):
     world = await make_world()
-    await world.cluster.start_plugin()
+    await world.cluster.start_plugin("--views=gpu,monitor")
     await world.api.log.wait_for(lambda log: log.since(resource="nodes"))
     await asyncio.sleep(0.3)
     assert world.cluster.slices() == []

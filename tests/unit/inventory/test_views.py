@@ -7,7 +7,10 @@ from tests.unit.inventory.builders import gpu, switched
 VERSIONS = DriverVersions(driver="580.65.06", compute_api="13.0")
 
 
-def layout(gpus, chosen=views.DEFAULT_VIEWS):
+WHOLE = (View.GPU, View.MONITOR)
+
+
+def layout(gpus, chosen=WHOLE):
     scan = Scan(versions=VERSIONS, gpus=tuple(gpus))
     return views.build(scan, naming.assign({}, scan.gpus), chosen)
 
@@ -98,7 +101,7 @@ def test_no_device_has_more_than_32_attributes_and_capacities(view):
 
 
 def test_an_attribute_has_one_type_in_a_view():
-    devices = layout([full(0), full(1), gpu(2), switched(3)]).inventory.devices.values()
+    devices = layout([full(0), full(1), gpu(2), switched(3)], views.DEFAULT_VIEWS).inventory.devices.values()
 
     types: dict[tuple[View, str], set[str]] = {}
     for device in devices:
@@ -111,13 +114,13 @@ def test_an_attribute_has_one_type_in_a_view():
 @pytest.mark.case("C50")
 @pytest.mark.parametrize("count", [1, 8, 9, 11, 16, 40])
 def test_every_slice_stays_within_the_limits_of_the_api(count):
-    contents = slices.arrange(layout([gpu(number) for number in range(count)]))
+    contents = slices.arrange(layout([gpu(number) for number in range(count)], views.DEFAULT_VIEWS))
 
     checked, problems = validation.check("gpu.nvidia.com", "node", contents)
     assert problems == []
     assert checked == contents
     assert all(len(content.devices) <= 64 and len(content.counter_sets) <= 8 for content in contents)
-    assert sum(len(content.devices) for content in contents) == 2 * count
+    assert sum(len(content.devices) for content in contents) == 3 * count
 
 
 def test_a_node_without_gpus_publishes_one_empty_slice():

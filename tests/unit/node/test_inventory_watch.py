@@ -3,13 +3,14 @@ import asyncio
 import pytest
 
 from dra_gpu.claims.journal_errors import JournalFullError
-from dra_gpu.inventory.model import DriverVersions, Scan, SickGpu
+from dra_gpu.inventory.model import DriverVersions, Scan, SickGpu, View
 from dra_gpu.node import inventory_watch
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.vendors.base import NotReadyError
 from tests.unit.inventory.builders import gpu
 
 BOOT = "boot-1"
+WHOLE = (View.GPU, View.MONITOR)
 
 
 class Looks:
@@ -63,6 +64,7 @@ class Watched:
             self.layouts.append,
             lambda *told: self.troubles.append(told),
             period=period,
+            wanted_views=WHOLE,
             **options,
         )
 

@@ -13,7 +13,7 @@ class Service:
         self.calls = 0
         self.error = None
 
-    async def clients(self, gpu=""):
+    async def clients(self, _gpu=""):
         self.calls += 1
         if self.error:
             raise self.error
