@@ -52,7 +52,7 @@ class AllocatedDeviceStatus(_Wire, frozen=True):
     device: str
     share_id: str | None = msgspec.field(name="shareID", default=None)
     conditions: list[Condition] = []
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # msgspec decodes no `Raw | None`
 
 
 class _Metadata(_Wire, frozen=True):

@@ -142,7 +142,7 @@ def _holders(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Holder]]:
 
 
 def _mechanisms(status: claim_status_v1.AllocatedDeviceStatus | None) -> dict[str, str]:
-    if status is None or status.data is None:
+    if status is None or status.data is msgspec.UNSET:
         return {}
     try:
         data = msgspec.json.decode(status.data, type=_Data)

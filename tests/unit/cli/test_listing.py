@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import pytest
 import yaml
 
@@ -40,14 +41,16 @@ def claim(name, device, *, driver=listing.DRIVER, admin=None, share=None, consum
         share_id=share,
         consumed_capacity=consumed or {},
     )
-    said = AllocatedDeviceStatus(driver, "node-a", device, share, data=json.dumps(data).encode() if data else None)
-    return listing.Claim(
+    raw = msgspec.Raw(json.dumps(data).encode()) if data else msgspec.UNSET
+    said = AllocatedDeviceStatus(driver, "node-a", device, share, data=raw)
+    whole = listing.Claim(
         metadata=api.ObjectMeta(name=name, namespace="team"),
         status=listing._Status(
             allocation=api.AllocationResult(devices=api.DeviceAllocationResult(results=[result])),
             devices=(said,) if data else (),
         ),
     )
+    return msgspec.json.decode(msgspec.json.encode(whole), type=listing.Claim)  # as it comes from a server
 
 
 def share(name, percent, memory, *, data=None):
