@@ -1,5 +1,6 @@
 """Every file in examples/ runs as it is on the lab's cluster, and shows what its first line says."""
 
+import json
 import os
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def test_kubectl_gpu_list_shows_who_holds_which_gpu(driver: DriverOnNode, namesp
     path = f"{Path(sys.executable).parent}:{bin_dir()}:{os.environ['PATH']}"
 
     listed = subprocess.run(
-        ["kubectl", "gpu", "list"],
+        ["kubectl", "gpu", "list", "--output=json"],
         env={**os.environ, "PATH": path, "KUBECONFIG": str(driver.cluster.layout.kubeconfig)},
         check=True,
         capture_output=True,
@@ -70,5 +71,5 @@ def test_kubectl_gpu_list_shows_who_holds_which_gpu(driver: DriverOnNode, namesp
         timeout=30,
     ).stdout
 
-    holders = {line.split()[1]: f"{namespace.name}/held" in line for line in listed.splitlines()[1:]}
-    assert holders == {f"gpu-{minor}": f"gpu-{minor}" == device for minor in range(8)}
+    holders = {gpu["name"]: [holder["claim"] for holder in gpu["holders"]] for gpu in json.loads(listed)["gpus"]}
+    assert holders == {f"gpu-{minor}": [] for minor in range(8)} | {device: [f"{namespace.name}/held"]}
