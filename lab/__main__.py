@@ -9,6 +9,7 @@ from types import FrameType
 from lab import build, cluster, controlplane, deployment
 from lab.errors import LabError
 from lab.layout import Layout
+from lab.mps import mps_process
 from lab.progress import Progress
 from lab.settings import Settings
 
@@ -90,6 +91,7 @@ Try next:
   kubectl gpu list
   kubectl apply -f examples/whole-gpu.yaml
   kubectl wait --for=condition=Ready pod/whole-gpu && kubectl logs whole-gpu
+  kubectl apply -f examples/four-jobs-one-gpu.yaml
   make cluster-down"""
 
 
@@ -99,7 +101,8 @@ def _status(layout: Layout) -> int:
         print(f"no cluster at {layout.state}: {_START}")
         return 1
     dead = set(cluster.dead_processes(layout, settings))
-    for process in [*cluster.processes(layout, settings), *deployment.drivers(layout)]:
+    services = [process for node in settings.all_nodes(layout) if (process := mps_process(layout, node)).identity()]
+    for process in [*cluster.processes(layout, settings), *deployment.drivers(layout), *services]:
         identity = None if process.name in dead else process.running()
         print(f"{process.name:26} {'pid ' + str(identity.pid) if identity else 'DEAD':12} {process.log}")
     if "kube-apiserver" in dead:

@@ -9,6 +9,7 @@ from lab.driver import DriverInstance
 from lab.errors import LabError
 from lab.identity import write_credentials
 from lab.layout import Layout
+from lab.mps import mps_process, stop_mps
 from lab.processes import Process
 from lab.progress import Progress
 from lab.settings import Settings
@@ -42,17 +43,25 @@ def start_drivers(layout: Layout, settings: Settings, *, profile: str, gpus: int
         if any(name.startswith(f"{node.name}-plugin-") for name in running):
             progress.say(f"a plugin runs on {node.name} already")
             continue
-        with progress.step(f"simulate {gpus} x {profile} and start the plugin on {node.name}"):
+        with progress.step(f"simulate {gpus} x {profile}, start the MPS service and the plugin on {node.name}"):
+            stop_mps(layout, node)
             simulated = SimulatedGpus.create(node.dir / "sim", profile=profile, gpus=gpus)
             write_credentials(layout, api, node)
-            DriverInstance.new(layout, node, simulated).start()
+            plugin = DriverInstance.new(layout, node, simulated)
+            plugin.mps.start()
+            plugin.start()
 
 
 def stop_drivers(layout: Layout, progress: Progress) -> None:
-    """End every plugin of the lab with SIGTERM."""
+    """End every plugin of the lab with SIGTERM, then the MPS services with their daemons."""
     for process in drivers(layout):
         with progress.step(f"stop {process.name}"):
             process.stop(seconds=_STOP_WITHIN_SECONDS)
+    settings = Settings.load(layout)
+    for node in settings.all_nodes(layout) if settings else []:
+        if mps_process(layout, node).running():
+            with progress.step(f"stop the MPS service of {node.name}"):
+                stop_mps(layout, node)
 
 
 def drivers(layout: Layout) -> list[Process]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.layout import Layout, Node
+from lab.mps import MpsOnNode
 from lab.processes import Process
 from lab.simulated import SimulatedGpus
 
@@ -49,6 +50,11 @@ class DriverInstance:
         return self.layout.process(f"{self.node.name}-plugin-{self.pod_uid[:8]}")
 
     @property
+    def mps(self) -> MpsOnNode:
+        """The MPS service that it asks."""
+        return MpsOnNode(self.layout, self.node, self.gpus)
+
+    @property
     def state_dir(self) -> Path:
         """Journal and locks, shared by all instances of the node."""
         return self.node.dir / "driver-state"
@@ -72,6 +78,9 @@ class DriverInstance:
             f"--state-dir={self.state_dir}",
             f"--pod-uid={self.pod_uid}",
             f"--extra-edits={self.gpus.extra_edits}",
+            f"--mps-socket={self.mps.socket}",
+            # With cgroup v2 the kubelet's pods lie below; with v1 there is no such directory, and no limit on a cgroup.
+            f"--cgroup-root=/sys/fs/cgroup/{self.layout.node_cgroup(node)}",
             *self.extra_arguments,
         ]
 

@@ -9,7 +9,9 @@ from lab.processes import Process
 
 #: Longest path of a unix socket (Source: unix(7), sun_path of 108 bytes with its final NUL).
 _LONGEST_SOCKET = 107
-_LONGEST_SOCKET_BELOW_NODE = len("kubelet/plugins_registry/gpu.nvidia.com-reg.sock") + len("/node-99/")
+_LONGEST_SOCKET_BELOW_NODE = len("/node-99/") + max(
+    len("kubelet/plugins_registry/gpu.nvidia.com-reg.sock"), len("mps/01234567/pipe/gpu/s_/control") + 32
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Node:
     def credentials_dir(self) -> Path:
         """The node plugin's token, CA and kubeconfig."""
         return self.dir / "plugin"
+
+    @property
+    def mps_dir(self) -> Path:
+        """The MPS service's directory: its socket, and the directories in which daemons and clients meet."""
+        return self.dir / "mps"
 
     @property
     def containerd_socket(self) -> Path:
@@ -123,6 +130,10 @@ class Layout:
     def runtime_cgroup(self, node: Node) -> str:
         """The cgroup in which containerd and with it every shim runs, so that none can be missed at the end."""
         return f"{self.cgroup}/{node.name}/runtime"
+
+    def mps_cgroup(self, node: Node) -> str:
+        """The cgroup of the MPS service, which its daemons inherit."""
+        return f"{self.cgroup}/{node.name}/mps"
 
     def node(self, number: int) -> Node:
         """Return node `number`, counted from 1."""

@@ -12,6 +12,8 @@ from lab.errors import LabError
 _SIMULATOR_WITHIN_SECONDS = 60.0
 #: Where the simulator's state is in a container, for the nvidia-smi stand-in and the workload client.
 STATE_IN_CONTAINER = "/run/dra-gpu-sim"
+#: The program that attaches to a GPU, allocates and holds, as a CUDA program would.
+CLIENT_IN_CONTAINER = "/usr/bin/cuda-client"
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class SimulatedGpus:
     root: Path
 
     @classmethod
-    def create(cls, root: Path, *, profile: str, gpus: int) -> "SimulatedGpus":
-        """Make `gpus` GPUs of `profile` below `root`, in place of what was there.
+    def create(cls, root: Path, *, profile: str, gpus: int, driver_version: str = "") -> "SimulatedGpus":
+        """Make `gpus` GPUs of `profile` below `root`, in place of what was there; "" is the profile's own driver.
 
         Raises:
             LabError: the simulator refuses; the text has its words.
@@ -30,13 +32,14 @@ class SimulatedGpus:
         if root.exists():
             shutil.rmtree(root)
         simulated = cls(root)
-        simulated._run("create", "--profile", profile, "--gpus", str(gpus), str(root))
+        driver = ("--driver-version", driver_version) if driver_version else ()
+        simulated._run("create", "--profile", profile, "--gpus", str(gpus), *driver, str(root))
         simulated.extra_edits.write_text(json.dumps(simulated._edits(), indent=1))
         return simulated
 
     @property
     def extra_edits(self) -> Path:
-        """The additional container edits that show the simulator's state to a container's NVML and nvidia-smi."""
+        """The additional container edits: the simulator's state, and the program that plays a workload."""
         return self.root / "extra-edits.json"
 
     def inject(self, *arguments: str) -> None:
@@ -57,7 +60,13 @@ class SimulatedGpus:
                         "containerPath": f"{STATE_IN_CONTAINER}/state",
                         "options": ["rw", "nosuid", "nodev", "bind"],
                         "required": True,
-                    }
+                    },
+                    {
+                        "hostPath": str(self.root / "bin" / "cuda-client"),
+                        "containerPath": CLIENT_IN_CONTAINER,
+                        "options": ["ro", "nosuid", "nodev", "bind"],
+                        "required": True,
+                    },
                 ],
             }
         }
