@@ -9,7 +9,7 @@ running calls end, sockets go, slices stay for the next instance.
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
 # Names under which device plugins offer this vendor's GPUs in a node's allocatable.
 EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
 COMPONENT = "dra-gpu"
+# What the start does is tried again after so long, twice as long each time: a disk comes back in seconds or not at all.
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -197,9 +200,9 @@ class NodePlugin:
             if journal.recovered is not None:
                 # A journal that was lost must not give away what containers hold: first find out what that is.
                 await watch.found.wait()
-                await reconciler.adopt()
+                await _insist(reconciler.adopt, "finding out what containers hold", tell)
             ready.set()
-            await reconciler.recover()
+            await _insist(reconciler.recover, "putting in order what the last run left", tell)
             await reconciler.run(chosen.reconcile_period, lambda: lock.held)
 
         background = {
@@ -247,6 +250,21 @@ class NodePlugin:
             return socket_paths(chosen.registrar_dir, chosen.plugins_dir, driver, chosen.pod_uid or None)
         except SocketPathError as error:
             raise StartError(str(error)) from error
+
+
+async def _insist(work: Callable[[], Awaitable[object]], what: str, tell: Callable[[str, str], None]) -> None:
+    """Do what the start needs until it succeeds; a disk that cannot be read now must not end the process."""
+    wait = FIRST_RETRY_SECONDS
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - told, and tried again; claims are served meanwhile
+            _log.error("the start is not finished", doing=what, retry_in=wait, exc_info=error)
+            tell("StartNotFinished", f"{what} failed and is tried again: {error}")
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+        else:
+            return
 
 
 def _claim(record: Record) -> ObjectReference:
