@@ -1,4 +1,4 @@
-"""NVML by nvidia-ml-py: the only module that imports pynvml, so that versions and oddities end here.
+"""NVML by nvidia-ml-py: opening it, and reading what it tells of a GPU, so that versions and oddities end here.
 
 Everything here blocks; callers run it under a watchdog. A query that a GPU, a driver or an old library does not know
 answers None: only the UUID is mandatory, and no optional query ever removes a GPU.
