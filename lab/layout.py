@@ -1,6 +1,7 @@
 """Where everything of a running lab lies: one state directory, names of nodes, cgroups, addresses. No I/O."""
 
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +70,17 @@ class Node:
     @property
     def address(self) -> str:
         """The node's own address on this machine's loopback device; the kubelet serves there and nowhere else."""
-        return f"10.222.0.{self.number}"
+        return f"10.222.{self._of_lab}.{self.number}"
 
     @property
     def pod_subnet(self) -> str:
         """The addresses of this node's pods."""
-        return f"10.223.{self.number}.0/24"
+        return f"10.{223 + self.number}.{self._of_lab}.0/24"
+
+    @property
+    def _of_lab(self) -> int:
+        """A byte that tells this lab from others on the machine, whose end must not take its addresses away."""
+        return zlib.crc32(os.fsencode(self.state)) & 0xFF
 
 
 @dataclass(frozen=True)

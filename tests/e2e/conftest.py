@@ -106,6 +106,7 @@ def node_driver(cluster: Cluster) -> Iterator[DriverOnNode]:
     on_node = DriverOnNode(cluster, gpus, GPUS)
     yield on_node
     on_node.stop_all()
+    on_node.mps.stop()
 
 
 @pytest.fixture

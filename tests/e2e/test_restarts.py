@@ -284,9 +284,11 @@ def test_after_a_power_cut_and_a_new_boot_the_pod_of_before_runs_again_with_its_
 
     driver.cluster.cut_power()
     driver.current.kill()
+    driver.mps.stop()
     for spec in cdi_specs(driver):
         spec.unlink()
     driver.gpus.inject("--reboot")
+    driver.mps.start()
     driver.launch()
     driver.wait_listening()
     driver.cluster.start_kubelet()

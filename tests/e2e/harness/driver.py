@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from lab.api import wait_until
 from lab.driver import DriverInstance
 from lab.identity import write_credentials
+from lab.mps import MpsOnNode
 from lab.simulated import SimulatedGpus
 
 from tests.e2e.harness.cluster import Cluster
@@ -32,8 +33,15 @@ class DriverOnNode:
     others: list[DriverInstance] = field(default_factory=list)
     _logged_before: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def mps(self) -> MpsOnNode:
+        """The MPS service of the node, which outlives the plugin's instances."""
+        return MpsOnNode(self.cluster.layout, self.cluster.node, self.gpus)
+
     def ensure_serving(self) -> None:
-        """Bring the node into the state that tests begin with: one instance, no faults, all GPUs published."""
+        """Bring the node into the state that tests begin with: MPS, one instance, no faults, all GPUs published."""
+        if not self.mps.running():
+            self.mps.start()
         for instance in self.others:
             instance.stop()
         self.others.clear()
@@ -98,8 +106,15 @@ class DriverOnNode:
         self._logged_before = {event: _logged(instance, event) for event in (_LISTENING, _REGISTERED)}
         instance.start()
 
+    def replace_gpus(self, gpus: SimulatedGpus, gpu_count: int) -> None:
+        """Let the node be another machine: everything ends, the GPUs are exchanged, everything starts."""
+        self.stop_all()
+        self.mps.stop()
+        self.gpus, self.gpu_count = gpus, gpu_count
+        self.ensure_serving()
+
     def stop_all(self) -> None:
-        """End all instances with SIGTERM."""
+        """End all instances of the plugin with SIGTERM; MPS goes on."""
         for instance in [*self.others, *([self.current] if self.current else [])]:
             instance.stop()
         self.others.clear()

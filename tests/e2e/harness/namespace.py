@@ -92,6 +92,32 @@ class TestNamespace:
                 wait_until(f"pod {name} running ({story})", partial(self._runs, name), _KUBELET_COMES_BACK_SECONDS)
         return time.monotonic() - began
 
+    def wait_unschedulable(self, *names: str, seconds: float = 15.0) -> None:
+        """Wait until the scheduler has looked at the pods and found no place for them."""
+        for name in names:
+            wait_until(f"pod {name} unschedulable", partial(self._unschedulable, name), seconds)
+
+    def wait_event(self, name: str, reason: str, seconds: float = 15.0) -> str:
+        """Wait until an object of this namespace has an event with that reason; return its message."""
+        try:
+            wait_until(f"event {reason} of {name}", lambda: bool(self.events(name, reason)), seconds)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; all events: {self.events(name)}") from error
+        return self.events(name, reason)[0]
+
+    def events(self, name: str, reason: str = "") -> list[str]:
+        """Return the messages of the events of an object, of one reason or of all."""
+        return [
+            str(event["message"])
+            for event in self.api.items(path_of("v1", "events", namespace=self.name))
+            if event["involvedObject"].get("name") == name and reason in {"", event["reason"]}
+        ]
+
+    def claim_of(self, pod_name: str) -> Json:
+        """Return the ResourceClaim of a pod's only claim, which may come from a template."""
+        (status,) = self.pod(pod_name)["status"]["resourceClaimStatuses"]
+        return self.claim(status["resourceClaimName"])
+
     def wait_gone(self, *names: str, seconds: float = 15.0) -> float:
         """Wait until the pods do not exist any more; return the seconds it took."""
         began = time.monotonic()
@@ -142,6 +168,10 @@ class TestNamespace:
         status = self.pod(name).get("status", {})
         statuses = status.get("containerStatuses") or []
         return status.get("phase") == "Running" and all("running" in one.get("state", {}) for one in statuses)
+
+    def _unschedulable(self, name: str) -> bool:
+        conditions = self.pod(name).get("status", {}).get("conditions", [])
+        return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
 
     def _story(self, name: str) -> str:
         """What the cluster says about a pod, for the message of a failed test."""

@@ -12,16 +12,20 @@ NEW_ATTRIBUTE = "fromLaterRelease"
 
 
 def _with_new_attribute() -> None:
-    whole, monitor = attributes.of_whole_gpu, attributes.of_monitor
+    whole, shared, monitor = attributes.of_whole_gpu, attributes.of_shared, attributes.of_monitor
     new = {NEW_ATTRIBUTE: DeviceAttribute(bool_=True)}
 
     def of_whole_gpu(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[str, DeviceAttribute]:
         return whole(gpu, driver, nvlink_group) | new
 
+    def of_shared(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[str, DeviceAttribute]:
+        return shared(gpu, driver, nvlink_group) | new
+
     def of_monitor(gpu: Gpu, driver: DriverVersions) -> dict[str, DeviceAttribute]:
         return monitor(gpu, driver) | new
 
     attributes.of_whole_gpu = of_whole_gpu
+    attributes.of_shared = of_shared
     attributes.of_monitor = of_monitor
 
 

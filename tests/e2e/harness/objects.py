@@ -24,30 +24,41 @@ def device_request(
     all_devices: bool = False,
     admin: bool = False,
     selector: str = "",
+    capacity: dict[str, str] | None = None,
 ) -> Json:
-    """One request of a claim: `count` devices of a class, or all of them."""
+    """One request of a claim: `count` devices of a class, or all of them, and how much of each."""
     exactly: Json = {"deviceClassName": device_class}
     exactly |= {"allocationMode": "All"} if all_devices else {"allocationMode": "ExactCount", "count": count}
     if admin:
         exactly["adminAccess"] = True
+    if capacity:
+        exactly["capacity"] = {"requests": capacity}
     if selector:
         exactly["selectors"] = [{"cel": {"expression": selector}}]
     return {"name": name, "exactly": exactly}
 
 
-def claim(name: str, *requests: Json) -> Json:
-    """A ResourceClaim."""
+def first_available(name: str, *alternatives: Json) -> Json:
+    """One request of a claim that the first of several requests meets; they have the names of the alternatives."""
+    return {"name": name, "firstAvailable": [{"name": one["name"], **one["exactly"]} for one in alternatives]}
+
+
+def claim(name: str, *requests: Json, parameters: Json | None = None) -> Json:
+    """A ResourceClaim; `parameters` are the driver's own, for all of its requests."""
+    devices: Json = {"requests": list(requests or (device_request(),))}
+    if parameters:
+        devices["config"] = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": name},
-        "spec": {"devices": {"requests": list(requests or (device_request(),))}},
+        "spec": {"devices": devices},
     }
 
 
-def claim_template(name: str, *requests: Json) -> Json:
+def claim_template(name: str, *requests: Json, parameters: Json | None = None) -> Json:
     """A ResourceClaimTemplate."""
-    inner = claim(name, *requests)["spec"]
+    inner = claim(name, *requests, parameters=parameters)["spec"]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",

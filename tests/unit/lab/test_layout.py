@@ -25,6 +25,13 @@ def test_two_nodes_share_no_path_address_or_cgroup() -> None:
     assert layout.node_cgroup(one) != layout.node_cgroup(two)
 
 
+def test_two_labs_on_a_machine_share_no_address() -> None:
+    one, two = Layout(Path("/tmp/lab")).node(1), Layout(Path("/tmp/another-lab")).node(1)
+
+    assert one.address != two.address
+    assert one.pod_subnet != two.pod_subnet
+
+
 def test_mounts_below_a_directory_come_last_first_and_unescaped(tmp_path: Path) -> None:
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(
