@@ -52,13 +52,23 @@ class NodePaths:
             path.mkdir(parents=True, exist_ok=True)
         (self.cgroups / "cgroup.controllers").write_text("cpu memory pids dmem\n")
 
-    def make_pod_cgroup(self, uid: str) -> str:
+    def make_pod_cgroup(self, uid: str, qos: str = "besteffort", *, systemd: bool = False) -> str:
         """Make the cgroup of a pod, as the kubelet does before it prepares the pod's claims.
+
+        Args:
+            uid: of the pod.
+            qos: `besteffort` or `burstable`; empty for a guaranteed pod.
+            systemd: by the kubelet's systemd cgroup driver; else by its cgroupfs driver.
 
         Returns:
             Its path below the root of the hierarchy.
         """
-        name = f"kubepods/besteffort/pod{uid}"
+        name = f"kubepods/{qos}/pod{uid}" if qos else f"kubepods/pod{uid}"
+        if systemd:
+            parts = ["kubepods", qos] if qos else ["kubepods"]
+            slices = ["-".join(parts[: count + 1]) for count in range(len(parts))]
+            slices.append(f"{slices[-1]}-pod{uid.replace('-', '_')}")
+            name = "/".join(f"{one}.slice" for one in slices)
         (self.cgroups / name).mkdir(parents=True)
         return f"/{name}"
 

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,9 @@ import pytest
 from dra_gpu_sim.local.cluster import DRIVER, LocalCluster
 from dra_gpu_sim.local.kubelet import Answer, Claim, Kubelet
 from dra_gpu_sim.local.plugin import PluginProcess
+from tests.component.node.configs import opaque as opaque  # noqa: PLC0414 - tests have it from here
+from tests.component.node.configs import time_slice
+from tests.component.node.sharing import Sharing
 
 
 class World:
@@ -94,21 +97,6 @@ class World:
         return [gpu.time_slice for gpu in self.node.gpus]
 
 
-def time_slice(interval: str) -> dict:
-    return opaque(
-        {
-            "apiVersion": "resource.nvidia.com/v1beta1",
-            "kind": "GpuConfig",
-            "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}},
-        }
-    )
-
-
-def opaque(parameters: object, requests: list[str] | None = None) -> dict:
-    config = {"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": parameters}}
-    return {**config, "requests": requests} if requests else config
-
-
 @pytest.fixture
 async def make_world() -> AsyncIterator[Callable]:
     """Make worlds that end with the test; socket paths must be short, so not pytest's own directory."""
@@ -130,3 +118,24 @@ async def world(make_world) -> World:
     made = await make_world()
     await made.start(devices=16)
     return made
+
+
+@pytest.fixture
+async def make_sharing(make_world) -> AsyncIterator[Callable]:
+    """Make nodes whose GPUs are shared: one H100-like GPU, the MPS service and the node plugin, by default."""
+    with ExitStack() as stack:
+
+        async def make(
+            profile: str = "P-dc8", *more: str, gpus: int = 1, mps: bool = True, cgroup_v2: bool = True, **options
+        ) -> Sharing:
+            sharing = Sharing(await make_world(profile, gpus=gpus, **options))
+            stack.callback(sharing.close)
+            return await sharing.start(*more, mps=mps, cgroup_v2=cgroup_v2)
+
+        yield make
+
+
+@pytest.fixture
+async def sharing(make_sharing):
+    """A node with one H100-like GPU of driver 615, whose shares are limited by namespaces and cgroups."""
+    return await make_sharing()
