@@ -44,7 +44,7 @@ from dra_gpu.node import logs, settings
 from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.node.masters import Masters
-from dra_gpu.node.mps_watch import MpsWatch
+from dra_gpu.node.mps_watch import LOOK_SECONDS, MpsWatch
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
@@ -137,7 +137,7 @@ class NodePlugin:
             period=chosen.rescan_period,
         )
         specs = SpecStore(chosen.cdi_root, f"k8s.{vendor.driver_name}")
-        mps = MpsClient(chosen.mps_socket)
+        mps = MpsClient(chosen.mps_socket) if chosen.mps_socket is not None else None
         machine = NodeMachine(vendor, specs, watch.inventory, budgets=journal.memory_budgets, mps=mps)
         stack.callback(machine.close)
         claim_locks, gpu_locks = ClaimLocks(chosen.state_dir / "locks"), GpuLocks(chosen.state_dir / "locks")
@@ -190,9 +190,6 @@ class NodePlugin:
             on_master=publishing.set_master,
             on_trouble=tell,
         )
-        mps_watch = MpsWatch(
-            mps, journal.records, lambda record, note: events.record(_claim(record), "Warning", "MpsDaemonEnded", note)
-        )
         await _listen(server)
 
         async def reconcile() -> None:
@@ -213,9 +210,10 @@ class NodePlugin:
             "masters": masters.run(),
             "events": events.run(),
             "statuses": statuses.run(),
-            "mps": mps_watch.run(),
             "sockets": server.watch_sockets(),
         }
+        if mps is not None:
+            background["mps"] = _watch_mps(mps, journal, events, chosen.reconcile_period)
         await _until_stopped(stop, background, server)
 
     def _api(self, stack: AsyncExitStack) -> HttpKubernetesApi:
@@ -265,6 +263,13 @@ async def _insist(work: Callable[[], Awaitable[object]], what: str, tell: Callab
             wait = min(2 * wait, LONGEST_RETRY_SECONDS)
         else:
             return
+
+
+def _watch_mps(mps: MpsClient, journal: Journal, events: EventRecorder, period: float) -> Coroutine[Any, Any, None]:
+    def tell(record: Record, note: str) -> None:
+        events.record(_claim(record), "Warning", "MpsDaemonEnded", note)
+
+    return MpsWatch(mps, journal.records, tell, min(LOOK_SECONDS, period)).run()
 
 
 def _claim(record: Record) -> ObjectReference:

@@ -6,12 +6,13 @@ from then on work. Whoever's processes were lost should read why in their claim.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import Record
+from dra_gpu.claims.steps import ShareOnMps
 from dra_gpu.mps.service import MpsError, MpsService
 
 # Clients of a dead daemon fail at once by themselves; only the explanation waits so long.
@@ -35,7 +36,7 @@ class MpsWatch:
     records: Callable[[], Awaitable[list[Record]]]
     on_restart: Callable[[Record, str], None]
     period: float = LOOK_SECONDS
-    _restarts: dict[str, int] = field(default_factory=dict)
+    _restarts: dict[str, int] | None = None
     _away: bool = False
 
     async def run(self) -> None:
@@ -47,8 +48,9 @@ class MpsWatch:
     async def look(self) -> None:
         """Look once. A service that is away is told once, and asked again the next time."""
         try:
-            records = [record for record in await self.records() if record.shares]
+            records = [record for record in await self.records() if _gpus_on_mps(record)]
             if not records and not self._restarts:
+                self._restarts = {}
                 return  # nothing is shared: a node without the service pays nothing
             found = await self.service.clients()
         except (MpsError, JournalError) as error:
@@ -57,18 +59,24 @@ class MpsWatch:
             self._away = True
             return
         self._away = False
+        known = self._restarts
         for gpu in found:
-            before = self._restarts.get(gpu.daemon.gpu)
-            if before is not None and gpu.daemon.restarts > before:
+            # What the first look finds may have been told before this process started; a GPU that comes later is new.
+            if known is not None and gpu.daemon.restarts > known.get(gpu.daemon.gpu, 0):
                 self._tell(gpu.daemon.gpu, records)
         self._restarts = {gpu.daemon.gpu: gpu.daemon.restarts for gpu in found}
 
     def _tell(self, gpu: str, records: list[Record]) -> None:
         _log.error("an MPS daemon ended and was started again", gpu=gpu)
         for record in records:
-            if any(share.gpu == gpu for share in record.shares):
+            if gpu in _gpus_on_mps(record):
                 self.on_restart(
                     record,
                     f"the MPS daemon of GPU {gpu} ended and was started again: processes that used the GPU have lost "
                     "it and must be restarted; see the log of `dra-gpu mps` for the reason",
                 )
+
+
+def _gpus_on_mps(record: Record) -> frozenset[str]:
+    """Return the GPUs of a claim that its processes reach through MPS, shares and whole ones alike."""
+    return frozenset(step.gpu for step in record.steps if isinstance(step, ShareOnMps))

@@ -17,6 +17,7 @@ from dra_gpu.node.logs import LEVELS
 
 _VIEWS = (View.GPU, View.SHARED, View.MONITOR)
 _DRIVER_OF_VENDOR = {"nvidia": "gpu.nvidia.com"}
+_NO_MPS = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Settings:
         state_dir: this driver's data, shared by its instances.
         extra_edits: file with what every container gets in addition.
         cgroup_root: where the unified cgroup hierarchy is mounted.
-        mps_socket: socket of the MPS service; where it is absent, GPUs are not shared by MPS.
+        mps_socket: socket of the MPS service, which need not be there yet; None where GPUs are not shared by MPS.
         views: the views to publish.
         expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
         rescan_period: seconds between two looks at the GPUs.
@@ -64,7 +65,7 @@ class Settings:
     state_dir: Path
     extra_edits: Path | None
     cgroup_root: Path
-    mps_socket: Path
+    mps_socket: Path | None
     views: tuple[View, ...]
     expected_gpus: int | None
     rescan_period: float
@@ -156,7 +157,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--state-dir", None, None, "this driver's data; a local directory, never NFS", type=Path)
     add("--extra-edits", None, None, "JSON file of what every container gets in addition", type=Path)
     add("--cgroup-root", None, Path("/sys/fs/cgroup"), "where the unified cgroup hierarchy is mounted", type=Path)
-    add("--mps-socket", "MPS_SOCKET", Path("/run/dra-gpu/mps/mps.sock"), "socket of `dra-gpu mps`", type=Path)
+    add(
+        "--mps-socket",
+        "MPS_SOCKET",
+        Path("/run/dra-gpu/mps/mps.sock"),
+        f"socket of `dra-gpu mps`; `{_NO_MPS}` where it does not run: shares are time slices then",
+        type=_socket,
+    )
     add("--views", "VIEWS", DEFAULT_VIEWS, "views to publish, separated by commas: gpu, shared, monitor", type=_views)
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=_seconds)
@@ -167,6 +174,10 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 def _two_names(host: Path, process: Path | None) -> HostDirectory:
     return HostDirectory(PurePosixPath(host), process or host)
+
+
+def _socket(text: str) -> Path | None:
+    return None if text == _NO_MPS else Path(text)
 
 
 def _views(text: str) -> tuple[View, ...]:

@@ -2,6 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from dra_gpu.claims.shares import MpsShare
+from dra_gpu.claims.steps import ShareOnMps
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.mps.service import Daemon, GpuClients, MpsError, MpsErrorKind
 from dra_gpu.node.mps_watch import MpsWatch
@@ -24,7 +26,8 @@ class Service:
 
 
 def record(name, *gpus):
-    return SimpleNamespace(name=name, shares=tuple(SimpleNamespace(gpu=gpu) for gpu in gpus))
+    share = MpsShare("s", MpsProtocol.NAMESPACE)
+    return SimpleNamespace(name=name, steps=tuple(ShareOnMps(gpu, share) for gpu in gpus))
 
 
 @pytest.fixture
@@ -73,6 +76,22 @@ async def test_what_happened_before_the_first_look_is_not_told_again(service, to
     await watch(service, told, record("a", "GPU-a")).look()
 
     assert told == []
+
+
+async def test_a_daemon_that_ended_before_the_second_look_at_it_is_told_too(service, told):
+    shared = []
+
+    async def records():
+        return shared
+
+    watching = MpsWatch(service, records, lambda one, _note: told.append(one.name))
+    await watching.look()
+    shared.append(record("a", "GPU-a"))
+    service.restarts["GPU-a"] = 1
+
+    await watching.look()
+
+    assert told == ["a"]
 
 
 async def test_a_node_that_shares_nothing_does_not_call_the_service(service, told):
