@@ -2,67 +2,102 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
-from lab.api import wait_until
+from lab.api import path_of, wait_until
 from lab.build import bin_dir
 
+from dra_gpu_sim import checker
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import TestNamespace
-from tests.e2e.harness.objects import claim, pod
+from tests.e2e.harness.objects import Json, claim, pod
+from tests.e2e.harness.shares import device_status, memory_mechanism
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: How many GPUs `nvidia-smi -L` lists in the pods of each example. A new example that is not entered here fails.
-GPUS_SEEN = {"extended-resource.yaml": 1, "monitor.yaml": 8, "whole-gpu.yaml": 1}
+#: The longest time slice, as the driver counts them (Source: nvidia-smi compute-policy).
+LONG = 3
 
 
-def pods_of(file: Path) -> list[tuple[str, str]]:
-    """(namespace, name) of every pod in a file."""
-    documents = yaml.safe_load_all(file.read_text())
-    pods = [document["metadata"] for document in documents if document["kind"] == "Pod"]
-    return [(pod.get("namespace", "default"), pod["name"]) for pod in pods]
+@dataclass(frozen=True)
+class Shows:
+    """What the containers of an example see.
+
+    Attributes:
+        gpus: how many GPUs `nvidia-smi -L` lists.
+        sms: how many SMs a program may use; None where it is for looking only.
+        pods: how many pods there are.
+        one_gpu: all pods have the same GPU.
+    """
+
+    gpus: int = 1
+    sms: int | None = 132
+    pods: int = 1
+    one_gpu: bool = False
 
 
-def lists_gpus(where: TestNamespace, pod_name: str, count: int) -> bool:
-    """Whether the pod has printed that many GPUs, each by its UUID."""
-    return where.log(pod_name).count("(UUID: GPU-") == count
+#: A new example that is not entered here fails.
+SHOWN = {
+    "a-fifth.yaml": Shows(sms=26),
+    "alternatives.yaml": Shows(),
+    "extended-resource.yaml": Shows(),
+    "four-jobs-one-gpu.yaml": Shows(sms=26, pods=4, one_gpu=True),
+    "monitor.yaml": Shows(gpus=8, sms=None),
+    "time-slice.yaml": Shows(),
+    "whole-gpu.yaml": Shows(),
+}
 
 
-@pytest.fixture(params=sorted(file.name for file in EXAMPLES.iterdir()))
-def applied(request: pytest.FixtureRequest, driver: DriverOnNode) -> Iterator[Path]:
-    """An example, applied with kubectl as a user does; deleted afterwards."""
-    file: Path = EXAMPLES / request.param
-    driver.cluster.kubectl("apply", "-f", str(file))
-    yield file
-    driver.cluster.kubectl("delete", "--ignore-not-found", "-f", str(file), seconds=60.0)
+@dataclass(frozen=True)
+class ExamplePod:
+    """A pod of an example, with the names of its containers."""
+
+    where: TestNamespace
+    name: str
+    containers: tuple[str, ...]
+
+    def lists(self, count: int) -> bool:
+        """Whether each container has printed that many GPUs, each by its UUID."""
+        return all(len(self.uuids(container)) == count for container in self.containers)
+
+    def uuids(self, container: str) -> list[str]:
+        """The GPUs that a container has printed."""
+        return re.findall(r"\(UUID: (GPU-\S+)\)", self.where.log(self.name, container))
 
 
-@pytest.mark.budget(30)
-def test_an_example_runs_as_it_is_and_its_pods_see_their_gpus(applied: Path, cluster: Cluster) -> None:
-    pods = pods_of(applied)
+def pods_of(file: Path, cluster: Cluster) -> list[ExamplePod]:
+    """Every pod of a file that exists by now, those of its Jobs among them."""
+    found = []
+    for document in yaml.safe_load_all(file.read_text()):
+        where = TestNamespace(cluster.api, document["metadata"].get("namespace", "default"))
+        name = document["metadata"]["name"]
+        pods = path_of("v1", "pods", namespace=where.name)
+        match document["kind"]:
+            case "Pod":
+                found.append((where, cluster.api.get(f"{pods}/{name}")))
+            case "Job":
+                made = cluster.api.items(pods, labelSelector=f"batch.kubernetes.io/job-name={name}")
+                found += [(where, each) for each in made]
+    return [
+        ExamplePod(where, each["metadata"]["name"], tuple(one["name"] for one in each["spec"]["containers"]))
+        for where, each in found
+    ]
 
-    assert pods
-    for namespace, name in pods:
-        where = TestNamespace(cluster.api, namespace)
-        where.wait_running(name)
-        wait_until(f"{name} lists its GPUs", partial(lists_gpus, where, name, GPUS_SEEN[applied.name]), 10.0)
 
-
-@pytest.mark.budget(10)
-def test_kubectl_gpu_list_shows_who_holds_which_gpu(driver: DriverOnNode, namespace: TestNamespace) -> None:
-    namespace.create(claim("held"), pod("worker", claims={"gpu": "held"}))
-    namespace.wait_running("worker")
-    (device,) = namespace.allocated_devices("held")
+def listed(driver: DriverOnNode) -> list[Json]:
+    """The GPUs as `kubectl gpu list` has them."""
     path = f"{Path(sys.executable).parent}:{bin_dir()}:{os.environ['PATH']}"
 
-    listed = subprocess.run(
+    text = subprocess.run(
         ["kubectl", "gpu", "list", "--output=json"],
         env={**os.environ, "PATH": path, "KUBECONFIG": str(driver.cluster.layout.kubeconfig)},
         check=True,
@@ -70,6 +105,83 @@ def test_kubectl_gpu_list_shows_who_holds_which_gpu(driver: DriverOnNode, namesp
         text=True,
         timeout=30,
     ).stdout
+    gpus: list[Json] = json.loads(text)["gpus"]
+    return gpus
 
-    holders = {gpu["name"]: [holder["claim"] for holder in gpu["holders"]] for gpu in json.loads(listed)["gpus"]}
+
+@pytest.fixture
+def apply(driver: DriverOnNode) -> Iterator[Callable[[str], Path]]:
+    """Applies an example with kubectl, as a user does; it is deleted afterwards."""
+    with ExitStack() as stack:
+
+        def run(name: str) -> Path:
+            file = EXAMPLES / name
+            delete = ("delete", "--ignore-not-found", "-f", str(file))
+            stack.callback(driver.cluster.kubectl, *delete, seconds=60.0)
+            driver.cluster.kubectl("apply", "-f", str(file))
+            return file
+
+        yield run
+
+
+@pytest.mark.budget(30)
+@pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.iterdir()))
+def test_an_example_runs_as_it_is_and_its_pods_see_their_gpus(
+    name: str, apply: Callable[[str], Path], cluster: Cluster
+) -> None:
+    file, shown = apply(name), SHOWN[name]
+    wait_until(f"{shown.pods} pods", lambda: len(pods_of(file, cluster)) == shown.pods, 10.0)
+
+    pods = pods_of(file, cluster)
+    uuids = set()
+    for each in pods:
+        each.where.wait_running(each.name)
+        wait_until(f"{each.name} lists its GPUs", partial(each.lists, shown.gpus), 10.0)
+        uuids |= {uuid for container in each.containers for uuid in each.uuids(container)}
+        if shown.sms is not None:
+            at = ("exec", "-n", each.where.name, each.name, "-c", each.containers[0], "--")
+            assert f" sms={shown.sms}\n" in cluster.kubectl(*at, "cuda-client", "info")
+    assert len(uuids) == (1 if shown.one_gpu else shown.gpus * shown.pods)
+
+
+@pytest.mark.budget(20)
+def test_the_time_slice_of_an_example_is_that_of_its_gpu_until_its_pod_has_gone(
+    apply: Callable[[str], Path], driver: DriverOnNode, cluster: Cluster
+) -> None:
+    (taking_turns,) = pods_of(apply("time-slice.yaml"), cluster)
+    taking_turns.where.wait_running(taking_turns.name)
+    before = [gpu.time_slice for gpu in checker.snapshot(driver.gpus.root).gpus]
+
+    taking_turns.where.delete_pod(taking_turns.name)
+    taking_turns.where.wait_gone(taking_turns.name)
+
+    after = [gpu.time_slice for gpu in checker.snapshot(driver.gpus.root).gpus]
+    assert sorted(before) == [0] * 7 + [LONG]
+    assert after == [0] * 8
+
+
+@pytest.mark.budget(15)
+def test_kubectl_gpu_list_shows_what_enforces_each_share_of_a_gpu(
+    apply: Callable[[str], Path], driver: DriverOnNode, cluster: Cluster
+) -> None:
+    (part,) = pods_of(apply("a-fifth.yaml"), cluster)
+    part.where.wait_running(part.name)
+    device_status(part.where, part.name)
+
+    (gpu,) = (gpu for gpu in listed(driver) if gpu["holders"])
+
+    (holder,) = gpu["holders"]
+    (result,) = part.where.claim_of(part.name)["status"]["allocation"]["devices"]["results"]
+    assert (holder["device"], holder["share"], holder["view"]) == (result["device"], result["shareID"], "shared")
+    mechanisms = {name: holder["mechanisms"][name] for name in ("computePercent", "memory")}
+    assert mechanisms == {"computePercent": "namespace", "memory": memory_mechanism()}
+
+
+@pytest.mark.budget(10)
+def test_kubectl_gpu_list_shows_who_holds_which_gpu(driver: DriverOnNode, namespace: TestNamespace) -> None:
+    namespace.create(claim("held"), pod("worker", claims={"gpu": "held"}))
+    namespace.wait_running("worker")
+    (device,) = namespace.allocated_devices("held")
+
+    holders = {gpu["name"]: [holder["claim"] for holder in gpu["holders"]] for gpu in listed(driver)}
     assert holders == {f"gpu-{minor}": [] for minor in range(8)} | {device: [f"{namespace.name}/held"]}

@@ -14,6 +14,7 @@ from tests.e2e.harness.objects import claim_template, device_request, first_avai
 from tests.e2e.harness.shares import (
     CLIENT,
     GIB,
+    REQUIRED,
     SMS_OF_A_FIFTH,
     Workloads,
     conditions,
@@ -27,11 +28,6 @@ from tests.e2e.harness.shares import (
 FIVE = ("one", "two", "three", "four", "five")
 NEWER = (sys.executable, newer_version.__file__)
 GPU, INDEX, OTHER_GPU = "gpu-5", 5, "gpu-6"
-REQUIRED = {
-    "apiVersion": "resource.dra-gpu.dev/v1alpha1",
-    "kind": "SharedGpuConfig",
-    "enforcement": "Required",
-}
 
 
 @pytest.fixture

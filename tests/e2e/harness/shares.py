@@ -19,6 +19,8 @@ from tests.e2e.harness.slices import devices_of, uuid_of
 SHARED_CLASS = "shared.gpu.nvidia.com"
 GIB = 2**30
 FIFTH = {"computePercent": "20", "memory": "10Gi"}
+#: A config of the driver's own that takes no limit which a container could lift.
+REQUIRED = {"apiVersion": "resource.dra-gpu.dev/v1alpha1", "kind": "SharedGpuConfig", "enforcement": "Required"}
 #: SMs that a client may use with 20 % of an H100's 132: rounded down to whole pairs.
 SMS_OF_A_FIFTH = 26
 #: Does what is written into its pipe, one command a line; opened for both, so that the pipe never ends.
