@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -49,13 +50,21 @@ class Resource(Generic[T]):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, or of one object, or of a part of it."""
+        """Return the URL path of the collection, or of one object, or of a part of it.
+
+        Names are quoted: whatever a caller was given as a name stays one segment of the path.
+        """
         parts = ["/apis" if self.group else "/api", self.api_version]
         if namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        parts += [_segment(part) for part in (name, subresource) if part]
         return "/".join(parts)
+
+
+def _segment(name: str) -> str:
+    """Quote a name; the two that mean a directory, which no quoting of letters hides, too."""
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -15,6 +15,11 @@ _UID = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?", re.ASCII)
 _SHOWN = 80
 
 
+def can_stand_in_names(text: str) -> bool:
+    """Tell whether a text can be a part of the names of files and CDI devices."""
+    return _UID.fullmatch(text) is not None
+
+
 class ClaimRef(msgspec.Struct, frozen=True):
     """Identity of a claim as the kubelet gives it; the UID alone is the key of everything kept here."""
 
@@ -25,7 +30,7 @@ class ClaimRef(msgspec.Struct, frozen=True):
     @property
     def has_valid_uid(self) -> bool:
         """Whether the UID can stand in names of files and CDI devices."""
-        return _UID.fullmatch(self.uid) is not None
+        return can_stand_in_names(self.uid)
 
     def __str__(self) -> str:
         """Return `namespace/name (uid)`, bounded in length: it ends up in events and log lines."""

@@ -15,7 +15,7 @@ from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationRes
 from dra_gpu.claims import allocation as allocations
 from dra_gpu.claims import sharing
 from dra_gpu.claims.enforcement import Surroundings
-from dra_gpu.claims.outcome import ClaimRef, PreparedDevice, Refusal, RefusedError
+from dra_gpu.claims.outcome import ClaimRef, PreparedDevice, Refusal, RefusedError, can_stand_in_names
 from dra_gpu.claims.record import Access, Hold
 from dra_gpu.claims.shares import HeldShare, MemoryCgroup
 from dra_gpu.claims.sharing import Sharing
@@ -88,6 +88,7 @@ def make_plan(
             device = _device(ref, result, inventory)
             config = allocations.config_for(ref, result, device.view, configs)
             items.append(_Item(result, device, config))
+        _refuse_twice(ref, items)
         return _plan(ref, items, driver, _sharing(ref, items, around))
     except RefusedError as error:
         return error.refusal
@@ -186,7 +187,29 @@ def _device(ref: ClaimRef, result: DeviceRequestAllocationResult, inventory: Inv
             'resource.kubernetes.io/admin-access: "true" on the namespace), or use the class gpu.nvidia.com',
             retryable=False,
         )
+    if result.share_id and device.view in (View.GPU, View.MONITOR) and not can_stand_in_names(result.share_id):
+        raise RefusedError(
+            f"claim {ref}: the share {result.share_id[:80]!r} of device {device.name} is not made of 1 to 63 letters, "
+            "digits and inner dashes, which CDI devices could be named after: recreate the claim",
+            retryable=False,
+        )
     return device
+
+
+def _refuse_twice(ref: ClaimRef, items: list[_Item]) -> None:
+    """Refuse a GPU that is given to two requests whole: each of them was promised one of its own."""
+    users: dict[str, str] = {}
+    for item in items:
+        if item.observer or not item.device.exclusive:
+            continue
+        first = users.get(item.device.name)
+        users[item.device.name] = item.result.request
+        if first is not None:
+            raise RefusedError(
+                f"claim {ref}: device {item.device.name} is allocated twice, to the requests {first[:80]!r} and "
+                f"{item.result.request[:80]!r}: recreate the claim, and see what wrote its allocation",
+                retryable=False,
+            )
 
 
 def _time_slice(item: _Item) -> TimeSliceInterval | None:

@@ -32,6 +32,9 @@ MAX_TIMEOUT = 120.0
 ANSWER_MARGIN = 1.0
 """Seconds before the caller's deadline at which the service has to be done; half of them remain for the answer."""
 
+MAX_MESSAGE = 1500
+"""Characters of an error that are passed on: a pod's event shows 1024 bytes of it, and a claim may quote 10 KiB."""
+
 Outcome = TypeVar("Outcome")
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -169,7 +172,7 @@ async def _prepare(
         for uid, answer in answers.items():
             entry: Any = response.claims[uid]  # makes it; its type is that of the version
             if isinstance(answer, ClaimError):
-                entry.error = answer.message
+                entry.error = _shown(answer)
             else:
                 entry.devices.extend(make_device(device) for device in answer.devices)
         return response
@@ -186,7 +189,7 @@ async def _unprepare(
         answers = await calls.unprepare(_refs(request.claims), _time_left(stream))
         response = make_response()
         for uid, answer in answers.items():
-            response.claims[uid].error = "" if answer is None else answer.message
+            response.claims[uid].error = "" if answer is None else _shown(answer)
         return response
 
     await _unary(calls.running, stream, respond)
@@ -230,6 +233,14 @@ def _time_left(stream: Stream[Request, Response]) -> float | None:
 def _missing(method: str, claim: ClaimRef, excuse: str) -> str:
     doing = "prepare" if method == "NodePrepareResources" else "give back"
     return f"could not {doing} claim {claim}: {excuse if claim.uid else 'the request names no UID for it'}"
+
+
+def _shown(error: ClaimError) -> str:
+    """Return the message, without its middle when it is too long: the object is named first, the remedy last."""
+    message = error.message
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE // 2]} … {message[-MAX_MESSAGE // 2 :]}"
 
 
 async def _unary(

@@ -38,7 +38,14 @@ class World:
             more = (*more, "--views=gpu,monitor")
         known = len(self.kubelet.plugins)
         self.plugin = await self.cluster.start_plugin(*more)
-        await self.kubelet.wait_registered(DRIVER, count=known + 1)
+        registering = asyncio.ensure_future(self.kubelet.wait_registered(DRIVER, count=known + 1))
+        ending = asyncio.ensure_future(self.plugin.process.wait())
+        await asyncio.wait({registering, ending}, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not registering.done():
+            registering.cancel()
+            raise RuntimeError(f"the plugin ended before it was registered:\n{self.plugin.read_log()}")
+        await registering
         if devices is not None:
             await self.cluster.wait_slices(devices)
         return self.plugin
