@@ -111,7 +111,7 @@ class Nvml:
             raise failure(f"GPU {index}", "nvmlDeviceGetHandleByIndex_v2", error) from error
         try:
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        except pynvml.NVMLError as error:
+        except (pynvml.NVMLError, AttributeError, ValueError) as error:  # the latter two: see `_optional`
             raise failure(f"GPU {index}", "nvmlDeviceGetUUID", error) from error
         if not uuid:
             raise VendorError(FailureKind.UNSUPPORTED, f"GPU {index}: NVML gives it an empty UUID; reload the driver")

@@ -1,12 +1,13 @@
 """One look at all NVIDIA GPUs of a node: every GPU in a thread of its own, so that none hides the others."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from dra_gpu.inventory.model import DriverVersions, Gpu, Scan, SickGpu
 from dra_gpu.inventory.sharing import SharingAbility
-from dra_gpu.vendors.base import VendorError
+from dra_gpu.vendors.base import FailureKind, VendorError
 from dra_gpu.vendors.cgroups import PodCgroups
 from dra_gpu.vendors.nvidia import sharing, sysfs
 from dra_gpu.vendors.nvidia.nvml import Nvml
@@ -16,7 +17,11 @@ from dra_gpu.vendors.watchdog import Watchdog
 _INITIALISE = 60.0
 # A healthy GPU answers all queries in milliseconds; a resetting one takes seconds.
 _READ = 15.0
+# What was seen is told only after it.
+_SHUT_DOWN = 5.0
 _LIBRARY = "NVML"
+# No node has so many; each costs a thread for as long as it is being read.
+_MOST = 128
 
 
 class Scanner:
@@ -47,24 +52,28 @@ class Scanner:
         try:
             versions = await self._watchdog.call(_LIBRARY, "versions", self._nvml.versions, _READ)
             count = await self._watchdog.call(_LIBRARY, "nvmlDeviceGetCount_v2", self._nvml.count, _READ)
+            if not 0 <= count <= _MOST:
+                raise VendorError(
+                    FailureKind.TRANSIENT,
+                    f"NVML: nvmlDeviceGetCount_v2 answered {count}, more than any node has; reload the driver",
+                )
             found = await asyncio.gather(*(self._read(index) for index in range(count)))
         finally:
             # A call that hangs may still be inside the library: shutting it down then would hang as well.
             if not self._watchdog.stuck:
                 self._opened = False
-                await self._watchdog.call(_LIBRARY, "nvmlShutdown", self._nvml.close, _READ)
+                with suppress(VendorError):  # what was seen is true all the same; the next look says that it hangs
+                    await self._watchdog.call(_LIBRARY, "nvmlShutdown", self._nvml.close, _SHUT_DOWN)
+        healthy, twins = _without_twins([gpu for gpu in found if isinstance(gpu, Gpu)])
         self._versions = versions
-        gpus = tuple(
-            replace(gpu, isolation=sharing.isolation(gpu, self.sharing(gpu)))
-            for gpu in _without_twins([gpu for gpu in found if isinstance(gpu, Gpu)])
-        )
+        gpus = tuple(replace(gpu, isolation=sharing.isolation(gpu, self.sharing(gpu))) for gpu in healthy)
         self._seen.update({gpu.index: gpu for gpu in gpus})
-        return Scan(versions, gpus, tuple(gpu for gpu in found if isinstance(gpu, SickGpu)))
+        return Scan(versions, gpus, (*(gpu for gpu in found if isinstance(gpu, SickGpu)), *twins))
 
     async def _read(self, index: int) -> Gpu | SickGpu:
         try:
             gpu = await self._watchdog.call(f"GPU {index}", "reading its facts", lambda: self._nvml.read(index), _READ)
-        except VendorError as error:
+        except Exception as error:  # noqa: BLE001 - whatever a GPU's answers break costs that GPU alone
             before = self._seen.get(index)
             where = (before.pci_address if before else None) or f"index {index}"
             return SickGpu(where=where, reason=str(error), uuid=before.uuid if before else None)
@@ -77,11 +86,23 @@ class Scanner:
         )
 
 
-def _without_twins(gpus: list[Gpu]) -> tuple[Gpu, ...]:
-    """Keep the first of two GPUs with one UUID or one address: a library that says so is wrong about one of them."""
+def _without_twins(gpus: list[Gpu]) -> tuple[tuple[Gpu, ...], tuple[SickGpu, ...]]:
+    """Keep the first of two GPUs with one UUID, address or device node, and tell of the other.
+
+    A library that says so is wrong about one of them, and a container must never get the GPU of another one.
+    """
+    owners: dict[tuple[str, object], Gpu] = {}
     kept: list[Gpu] = []
+    twins: list[SickGpu] = []
     for gpu in gpus:
-        known = {other.uuid for other in kept} | {other.pci_address for other in kept if other.pci_address}
-        if gpu.uuid not in known and gpu.pci_address not in known:
+        facts = (("UUID", gpu.uuid), ("PCI address", gpu.pci_address), ("minor number", gpu.minor))
+        marks = [mark for mark in facts if mark[1] is not None]
+        same = next((mark for mark in marks if mark in owners), None)
+        if same is None:
             kept.append(gpu)
-    return tuple(kept)
+            owners.update(dict.fromkeys(marks, gpu))
+            continue
+        other = owners[same]
+        reason = f"NVML gives it the {same[0]} {same[1]} of GPU {other.index} ({other.uuid}); reload the driver"
+        twins.append(SickGpu(where=f"index {gpu.index}", reason=reason, uuid=gpu.uuid))
+    return tuple(kept), tuple(twins)
