@@ -244,8 +244,9 @@ class EventRecorder:
 
 
 def _shorten(note: str) -> str:
-    encoded = note.encode()
-    return note if len(encoded) <= MAX_NOTE else encoded[: MAX_NOTE - 3].decode("utf-8", "ignore") + "…"
+    encoded = note.encode("utf-8", "replace")  # a path that is no UTF-8 must not keep the rest from being told
+    cut = encoded if len(encoded) <= MAX_NOTE else encoded[: MAX_NOTE - 3]
+    return cut.decode("utf-8", "ignore") + ("…" if cut is not encoded else "")
 
 
 def _stamp(moment: datetime) -> str:

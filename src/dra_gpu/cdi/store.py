@@ -69,7 +69,11 @@ class SpecStore:
         """
         if not _CLAIM_UID.fullmatch(claim_uid):
             raise ValueError(f"claim UID {claim_uid!r} is not 1 to 64 letters, digits and dashes")
-        return self._directory.resolve() / f"{self._stem}{claim_uid}.json"
+        try:
+            directory = self._directory.resolve()
+        except RuntimeError:  # links in a circle (an OSError from Python 3.13 on): whoever opens the file is told so
+            directory = self._directory
+        return directory / f"{self._stem}{claim_uid}.json"
 
     def write(self, claim_uid: str, spec: Spec) -> Path:
         """Write a claim's specification, declared with the lowest CDI version that covers it.
@@ -112,7 +116,7 @@ class SpecStore:
             return None
         try:
             return msgspec.json.decode(content, type=Spec)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SpecStoreError(
                 f"{path} does not hold a CDI specification ({error}). Something else wrote it; "
                 "preparing the claim again writes it anew."
@@ -145,6 +149,8 @@ class SpecStore:
         except NotADirectoryError:
             return  # something else stands in the directory's place: there is no file to remove
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                return  # the same, with links in a circle
             raise _failure("remove", path, error) from error
 
     def claim_uids(self) -> frozenset[str]:

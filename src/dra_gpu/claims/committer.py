@@ -136,7 +136,13 @@ class Committer:
             _deliver(writes)
 
     def _connected(self) -> sqlite3.Connection:
-        inode = self._path.stat().st_ino
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            if self._connection is None:
+                raise
+            journal_file.put_back(self._connection, self._path)
+            inode = self._path.stat().st_ino
         if self._connection is None or inode != self._inode:
             if self._connection is not None:
                 self._connection.close()

@@ -115,6 +115,33 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def put_back(connection: sqlite3.Connection, path: Path) -> None:
+    """Write what a connection still sees of a deleted journal to its place again; nothing of it is lost.
+
+    A file that another instance has put there meanwhile stays.
+
+    Raises:
+        JournalError: it could not be written; the connection still has everything.
+        OSError: neither could the directory.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _opening(path):
+        if path.exists():
+            return
+        for suffix in ("-wal", "-shm"):  # of the deleted file: SQLite would take them for parts of the new one
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        fresh = path.with_name(f"{path.name}.new")
+        fresh.unlink(missing_ok=True)
+        fresh.touch(mode=0o600)
+        try:
+            connection.execute("VACUUM INTO ?", (str(fresh),))
+        except sqlite3.Error as error:
+            fresh.unlink(missing_ok=True)
+            raise translate(error, path) from error
+        fresh.rename(path)
+        _sync_directory(path.parent)
+
+
 def _inspect(path: Path) -> str | None:
     """Return None for a good file, else what is wrong with it; an empty text when there is none."""
     try:

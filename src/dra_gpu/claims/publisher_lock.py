@@ -137,9 +137,13 @@ class PublisherLock:
         temporary = self._wish_path.with_name(f".{self._wish_path.name}.{self._instance}")
         self._wish_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, content)
-        temporary.rename(self._wish_path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(descriptor, content)
+            temporary.rename(self._wish_path)
+        except OSError:
+            os.close(descriptor)
+            raise
         if self._wish_descriptor is not None:
             os.close(self._wish_descriptor)
         self._wish_descriptor = descriptor

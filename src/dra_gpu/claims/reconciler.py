@@ -17,6 +17,7 @@ from dra_gpu.cdi.store import SpecStoreError
 from dra_gpu.claims.adoption import adopted
 from dra_gpu.claims.allocation import pods_of
 from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.ports import ClaimReader, ClaimReadError, SpecStore
 from dra_gpu.claims.preparation import Identity, Preparation
@@ -94,11 +95,34 @@ class Reconciler:
                 _log.error("reconciliation failed", exc_info=error)
 
     async def recover(self) -> Report:
-        """Do what the start needs: remove what killed writers left, then a first pass."""
-        removed = await asyncio.to_thread(self._specs.clean_temporaries)
-        if removed:
-            _log.info("removed files of killed writers", count=removed)
+        """Do what the start needs: remove what killed writers left, then a first pass.
+
+        Raises:
+            JournalError: the records cannot be read.
+            SpecStoreError: the CDI directory cannot be read.
+        """
+        try:
+            removed = await asyncio.to_thread(self._specs.clean_temporaries)
+        except SpecStoreError as error:
+            _log.warning("files of killed writers stay until the next start", reason=str(error))
+        else:
+            if removed:
+                _log.info("removed files of killed writers", count=removed)
         return await self.reconcile()
+
+    async def has_unrecorded(self) -> bool:
+        """Tell whether claims may hold devices without a record: the journal was lost, by damage or by hand.
+
+        A CDI directory that cannot be read tells of none, and no container can be started from it either.
+        """
+        try:
+            return bool(await self._unrecorded())
+        except SpecStoreError as error:
+            _log.error("the CDI directory cannot be read", reason=str(error))
+            return False
+        except JournalError as error:
+            _log.error("the records of claims cannot be read", reason=str(error))
+            return True
 
     async def reconcile(self) -> Report:
         """Do one pass: adopt claims that have a CDI file but no record, settle all records, remove orphaned files.

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from grpclib.client import Channel
-from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
 from dra_gpu.kubelet._proto.registration_v1_grpc import RegistrationStub
 from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest
@@ -22,6 +22,8 @@ from dra_gpu.kubelet.registration import INSTANCE_HEADER, PLUGIN_TYPE
 
 ANSWER_SECONDS = 1.0
 """How long a plugin may take to answer `GetInfo`: what the kubelet allows."""
+
+_log = structlog.get_logger(__name__)
 
 _MAX_SOCKETS = 256  # a node has a handful; more means that something litters the directory
 _AT_ONCE = 8
@@ -102,7 +104,8 @@ async def _introduction(path: Path) -> _Introduction | None:
             await stream.send_message(InfoRequest(), end=True)
             info = await stream.recv_message()
             ours = INSTANCE_HEADER in (stream.initial_metadata or ())
-    except (OSError, TimeoutError, GRPCError, ProtocolError, StreamTerminatedError):
+    except Exception as error:  # noqa: BLE001 - whatever nonsense is spoken there (HTTP/2, protobuf), it is no plugin
+        _log.debug("a socket in the registry does not introduce itself", socket=str(path), reason=repr(error))
         return None
     finally:
         channel.close()

@@ -37,6 +37,7 @@ from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.claims.record import Record
 from dra_gpu.inventory import slices
 from dra_gpu.kubelet.foreign import RegistrySearch
+from dra_gpu.kubelet.leftovers import remove_dead_registrations
 from dra_gpu.kubelet.server import UNDO_SECONDS, KubeletServer
 from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
 from dra_gpu.mps.client import MpsClient
@@ -190,11 +191,11 @@ class NodePlugin:
             on_master=publishing.set_master,
             on_trouble=tell,
         )
-        await _listen(server)
+        await _listen(server, chosen.registrar_dir, vendor.driver_name)
 
         async def reconcile() -> None:
             await watch.looked.wait()
-            if journal.recovered is not None:
+            if await reconciler.has_unrecorded():
                 # A journal that was lost must not give away what containers hold: first find out what that is.
                 await watch.found.wait()
                 await _insist(reconciler.adopt, "finding out what containers hold", tell)
@@ -284,8 +285,9 @@ async def _drain(engine: Engine) -> None:
         _log.warning("claims are still in work; the next start puts them in order", claims=left)
 
 
-async def _listen(server: KubeletServer) -> None:
+async def _listen(server: KubeletServer, registrar_dir: Path, driver: str) -> None:
     try:
+        await asyncio.to_thread(remove_dead_registrations, registrar_dir, driver, server.paths.registration)
         await server.start()
     except OSError as error:
         raise StartError(

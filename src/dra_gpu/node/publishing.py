@@ -13,6 +13,8 @@ from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.inventory.slices import SliceContent
 from dra_gpu.kubelet.registration import RegistrationReport
 
+LOCK_RETRY_SECONDS = 2.0  # nothing is published meanwhile, and what is published stays
+
 _log = structlog.get_logger(__name__)
 
 
@@ -57,14 +59,23 @@ class Publishing:
         await self._registered.wait()
         try:
             while True:
-                await self._lock.acquire()
-                _log.info("this instance publishes")
-                self._publisher.wake()
-                await self._lock.wanted()
-                _log.info("a newer instance publishes from now on")
-                self._lock.release()
+                try:
+                    await self._publish_until_wanted()
+                except OSError as error:  # a full disk, or a directory that somebody took away: it may come back
+                    _log.error("the publisher lock cannot be had; it is tried again", reason=str(error))
+                    await asyncio.sleep(LOCK_RETRY_SECONDS)
         finally:
             self._lock.close()
+
+    async def _publish_until_wanted(self) -> None:
+        try:
+            await self._lock.acquire()
+            _log.info("this instance publishes")
+            self._publisher.wake()
+            await self._lock.wanted()
+            _log.info("a newer instance publishes from now on")
+        finally:
+            self._lock.release()
 
     def _decide(self) -> None:
         if self._contents is None or not self._master_known:
