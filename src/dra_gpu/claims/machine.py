@@ -105,15 +105,15 @@ class NodeMachine:
             VendorError: the GPU is gone.
         """
         self._gpu(gpu)  # the service would try in vain to start a daemon on a GPU that is gone
-        daemon = await self._service(gpu).ensure(gpu)
-        if daemon.protocol is not share.protocol:
+        made = await self._service(gpu).share(gpu, share.name, share.limits)
+        if made.protocol is not share.protocol:  # the step has failed, and undoing it gives the share up
             raise MpsError(
                 MpsErrorKind.UNSUPPORTED,
-                f"the MPS daemon of GPU {gpu} works with protocol `{daemon.protocol.value}`, but its driver offers "
+                f"the MPS daemon of GPU {gpu} works with protocol `{made.protocol.value}`, but its driver offers "
                 f"`{share.protocol.value}`: install `dra-gpu mps` and the node plugin in the same release, and restart "
                 "the daemon once its GPU is free",
             )
-        self._shares[gpu, share.name] = await self._service(gpu).share(gpu, share.name, share.limits)
+        self._shares[gpu, share.name] = made
 
     async def shared(self, gpu: str, share: MpsShare) -> bool:
         """Tell whether a share is there with its limits.

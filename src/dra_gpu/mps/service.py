@@ -87,6 +87,7 @@ class Share(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     Attributes:
         gpu: UUID of the GPU.
         name: `[a-z0-9_]`, at most 64 characters, unique on the GPU.
+        protocol: how its limits reach its clients.
         pipe_directory: what its clients mount, on the host: its own and nobody else's.
         shm_directory: what its clients mount at /dev/shm.
         limits: in force for clients that attach from now on.
@@ -96,6 +97,7 @@ class Share(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     gpu: str
     name: str
+    protocol: MpsProtocol
     pipe_directory: str
     shm_directory: str
     limits: Limits = Limits()

@@ -19,7 +19,7 @@ import structlog
 
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.mps import decisions
-from dra_gpu.mps.control import Control, ControlError
+from dra_gpu.mps.control import Control, ControlError, Refusal
 from dra_gpu.mps.daemon import GpuDaemon
 from dra_gpu.mps.directories import SERVER, GpuDirectories, directory_name
 from dra_gpu.mps.output import Namespace
@@ -256,12 +256,13 @@ class SharedGpu:
         """Give a share its limits; what was before is there again when that fails."""
         state = self._known()
         wanted = ShareState(limits)
+        new = name not in state.shares
         if state.shares.get(name) != wanted:
             state = state.with_share(name, wanted)
             self._put(state)
         try:
-            if state.protocol is MpsProtocol.NAMESPACE:
-                control = self._control(state)
+            control = self._control(state)
+            if state.protocol is MpsProtocol.NAMESPACE and not (new and await self._make(control, name, limits)):
                 await control.ensure_server()
                 found = {namespace.name: namespace for namespace in await control.namespaces()}
                 await self._apply(control, name, limits, found.get(name))
@@ -272,6 +273,19 @@ class SharedGpu:
                 self._put(self._known().with_share(name, before))
             raise
         return self._share(self._known(), name, limits)
+
+    async def _make(self, control: Control, name: str, limits: Limits) -> bool:
+        """Make a new namespace without asking first what there is; False when the daemon refuses.
+
+        Each question is a program to be started, and nearly always the answer is the expected one.
+        """
+        try:
+            await self._apply(control, name, limits, None)
+        except ControlError as error:
+            if error.refusal is not Refusal.REFUSED:
+                raise
+            return False
+        return True
 
     async def _apply(
         self, control: Control, name: str, limits: Limits, found: Namespace | None, *, restoring: bool = False
@@ -309,8 +323,11 @@ class SharedGpu:
         if state.protocol is MpsProtocol.NAMESPACE:
             if self._running():
                 control = self._control(state)
-                if name in {namespace.name for namespace in await control.namespaces()}:
+                try:
                     await self._drop_namespace(control, name)
+                except ControlError:
+                    if name in {namespace.name for namespace in await control.namespaces()}:
+                        raise
             self._directories().remove_share(name)
         self._put(state.with_share(name, None))
 
@@ -375,6 +392,7 @@ class SharedGpu:
         return Share(
             gpu=self._uuid,
             name=name,
+            protocol=state.protocol,
             pipe_directory=str(directories.of_share(state.protocol, name)),
             shm_directory=str(directories.shm),
             limits=limits,

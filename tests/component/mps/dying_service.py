@@ -92,7 +92,8 @@ class DiskControl:
 
     async def create(self, namespace: str) -> None:
         found = self._read()
-        assert namespace not in found
+        if namespace in found:
+            raise ControlError(Refusal.REFUSED, f"Namespace '{namespace}' already exists")
         (self._pipe / SERVER / namespace).mkdir(parents=True, exist_ok=True)
         self._file.write_text(json.dumps({**found, namespace: {}}))
 
@@ -106,7 +107,8 @@ class DiskControl:
 
     async def delete(self, namespace: str) -> None:
         found = self._read()
-        del found[namespace]
+        if found.pop(namespace, None) is None:
+            raise ControlError(Refusal.REFUSED, f"Namespace '{namespace}' not found")
         (self._pipe / SERVER / namespace).rmdir()
         self._file.write_text(json.dumps(found))
 

@@ -204,7 +204,7 @@ class FakeMps:
 
     def _share(self, gpu: str, name: str) -> mps.Share:
         place = f"{self.directory}/{gpu}"
-        return mps.Share(gpu, name, f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name])
+        return mps.Share(gpu, name, self.protocol, f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name])
 
     async def ensure(self, gpu: str) -> mps.Daemon:
         self._called(f"ensure {gpu}")
