@@ -29,6 +29,8 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _UNAUTHORIZED = 401
 _FIRST_FAILURE = 400
+_LONGEST_REFUSAL = 65_536  # bytes of a refusal that are read
+_LONGEST_RETRY_AFTER = 300.0  # seconds; a server that asks for more is asked again all the same
 
 
 class _RawEvent(msgspec.Struct):
@@ -100,14 +102,14 @@ class HttpKubernetesApi:
         answer = await self._request(target, deadline)
         try:
             raw = msgspec.json.decode(answer.body, type=_RawList)
-        except msgspec.DecodeError as error:
+        except errors.UNREADABLE as error:
             raise self._unreadable(target, error) from error
         items: list[T] = []
         undecodable: list[str] = []
         for item in raw.items or []:
             try:
                 items.append(msgspec.json.decode(item, type=resource.type))
-            except msgspec.DecodeError as error:
+            except errors.UNREADABLE as error:
                 undecodable.append(f"{_name_of(item)}: {error}")
         return Listing(tuple(items), raw.metadata.resource_version, tuple(undecodable))
 
@@ -237,7 +239,7 @@ class HttpKubernetesApi:
                     accepted, connection = connection, None
                     return accepted
                 body = bytearray()
-                while piece := await connection.read():
+                while len(body) < _LONGEST_REFUSAL and (piece := await connection.read()):
                     body += piece
         except TransportError as error:
             if error.untrusted and not last:
@@ -269,7 +271,7 @@ class HttpKubernetesApi:
         try:
             raw = msgspec.json.decode(line, type=_RawEvent)
             meta = msgspec.json.decode(raw.object, type=_OnlyMetadata).metadata
-        except msgspec.DecodeError as error:
+        except errors.UNREADABLE as error:
             raise self._unreadable(target, error) from error
         if raw.type == "ERROR":
             raise errors.error_from_status(target.verb, str(resource), "", 0, bytes(raw.object))
@@ -277,7 +279,7 @@ class HttpKubernetesApi:
             return WatchEvent(raw.type, meta.resource_version)
         try:
             return WatchEvent(raw.type, meta.resource_version, msgspec.json.decode(raw.object, type=resource.type))
-        except msgspec.DecodeError as error:
+        except errors.UNREADABLE as error:
             return WatchEvent(raw.type, meta.resource_version, problem=f"{meta.name}: {error}")
 
     async def _request(
@@ -327,7 +329,7 @@ class HttpKubernetesApi:
     def _decode(self, target: _Target, resource: Resource[T], body: bytes) -> T:
         try:
             return msgspec.json.decode(body, type=resource.type)
-        except msgspec.DecodeError as error:
+        except errors.UNREADABLE as error:
             raise self._unreadable(target, error) from error
 
     @staticmethod
@@ -343,7 +345,7 @@ class HttpKubernetesApi:
 
     @staticmethod
     def _unreadable(target: _Target, error: Exception) -> errors.ApiError:
-        return errors.BadRequestError(
+        return errors.UnreadableAnswerError(
             target.verb, str(target.resource), target.shown, detail=f"unreadable answer: {error}"
         )
 
@@ -358,11 +360,11 @@ def _late(deadline: float) -> str:
 
 def _seconds(text: str) -> float | None:
     """Read Retry-After; Kubernetes sends whole seconds, a proxy may send a date, which is ignored."""
-    return float(text) if text.isdecimal() else None
+    return min(float(text), _LONGEST_RETRY_AFTER) if text.isdecimal() else None
 
 
 def _name_of(encoded: bytes | msgspec.Raw) -> str:
     try:
         return msgspec.json.decode(encoded, type=_OnlyMetadata).metadata.name
-    except msgspec.DecodeError:
+    except errors.UNREADABLE:
         return ""

@@ -6,6 +6,9 @@ events.
 
 import msgspec
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not the JSON wanted: none, another shape, no UTF-8, or nested too deeply."""
+
 
 class ApiError(Exception):
     """A request that did not succeed.
@@ -50,6 +53,13 @@ class BadRequestError(ApiError):
     """400: the server does not understand the request; with strict field validation, an unknown field."""
 
     remedy = "the server and this driver disagree about the format: compare their versions; not retried"
+
+
+class UnreadableAnswerError(ApiError):
+    """Success, but not with the object that was asked for: something answers in the API server's place."""
+
+    remedy = "see what stands between this driver and the API server, and compare their versions; retried by itself"
+    retryable = True
 
 
 class UnauthorizedError(ApiError):
@@ -151,6 +161,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     429: TooManyRequestsError,
 }
 _SERVER_ERRORS = 500
+_LONGEST_MESSAGE = 1_000  # characters of what the server said; it may quote a whole object
 
 
 def error_from_status(
@@ -159,7 +170,7 @@ def error_from_status(
     """Make the right error of an answer (or of the object of an ERROR event; `status` 0 takes its code)."""
     try:
         said = msgspec.json.decode(body, type=_Status)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         said = _Status(message=body[:200].decode("utf-8", "replace").strip())
     code = status or said.code
     kind = _BY_STATUS.get(code, UnavailableError if code >= _SERVER_ERRORS or code == 0 else ApiError)
@@ -167,4 +178,12 @@ def error_from_status(
         kind = AlreadyExistsError
     if kind is UnavailableError and said.reason == "Expired":
         kind = GoneError
-    return kind(verb, resource, name, status=code, reason=said.reason, detail=said.message, retry_after=retry_after)
+    return kind(
+        verb,
+        resource,
+        name,
+        status=code,
+        reason=said.reason[:80],
+        detail=said.message[:_LONGEST_MESSAGE],
+        retry_after=retry_after,
+    )

@@ -120,7 +120,7 @@ class Reflector(Generic[T]):
             self._version = None
             self._on_problem(str(error))
             return self._wait_after(error) if self._backoff.failures else self._note_failure()
-        except (errors.LineTooLongError, errors.BadRequestError) as error:
+        except (errors.LineTooLongError, errors.BadRequestError, errors.UnreadableAnswerError) as error:
             self._version = None  # what cannot be read by watching (or asked for) is shown by a list
             self._on_problem(str(error))
             return self._wait_after(error)
