@@ -5,7 +5,7 @@ import os
 import signal
 
 from dra_gpu.mps.service import Limits
-from tests.component.node.node_under_fire import records
+from tests.component.node.node_under_fire import rows
 from tests.component.node.sharing import CLASSIC, GIB, VIEWS
 
 SOON = "--reconcile-period=0.3"
@@ -97,7 +97,8 @@ async def test_after_a_reboot_shares_are_there_again_before_their_programs(shari
     sharing.cluster.remove_claim(gone.claim)
 
     await sharing.start()
-    await sharing.world.until(lambda: records(sharing.world) == {job.claim.uid: "prepared"})
+    settled = [(job.claim.uid, "prepared", sharing.world.node.boot_id)]
+    await sharing.world.until(lambda: rows(sharing.world, "SELECT uid, state, boot_id FROM claims") == settled)
 
     assert bound(sharing, sharing.client(job)) == LIMITS
     assert await sharing.share_names() == {f"s_{job.devices[0].share_id.replace('-', '')}"}
