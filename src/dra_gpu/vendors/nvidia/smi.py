@@ -21,6 +21,7 @@ _VALUES = {
 }
 _ROW = re.compile(r"time.?slice\W+(default|short|medium|long)", re.IGNORECASE)
 _MAX_OUTPUT = 400
+_COLLECT_SECONDS = 2.0
 
 
 class Smi:
@@ -96,7 +97,12 @@ class Smi:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the program and collect it; it may have ended by itself meanwhile."""
+    """Kill the program and collect it; it may have ended by itself meanwhile.
+
+    One that hangs in the kernel on a dead GPU cannot be killed; nobody waits for it longer than a moment.
+    """
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    await process.wait()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_COLLECT_SECONDS):
+            await process.wait()
