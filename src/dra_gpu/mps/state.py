@@ -1,10 +1,9 @@
 """What the service was asked for, on disk before it is done, so that it can be done again.
 
-One small JSON file, replaced as a whole: a reader sees the state of before or of after, also after a power cut. It
-counts for one boot: daemons, namespaces and compute modes end with it. Everything here blocks for milliseconds.
+One small JSON file, replaced as a whole: a reader sees the state of before or of after. It counts for one boot, with
+which daemons, namespaces and compute modes end, so that it need not outlive a power cut.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -96,19 +95,15 @@ class StateFile:
         return state if state.boot_id == self._boot_id else nothing
 
     def save(self, state: State) -> None:
-        """Replace the state on disk.
+        """Replace the state on disk, whole or not at all.
 
         Raises:
             StateError: it cannot be written; the one of before stays.
         """
         temporary = self._path.with_suffix(".new")
         try:
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(state))
-                file.flush()
-                os.fsync(file.fileno())
+            temporary.write_bytes(msgspec.json.encode(state))
             temporary.replace(self._path)
-            _sync(self._path.parent)
         except OSError as error:
             raise StateError(
                 f"{self._path} cannot be written ({error}): free space, or give another --directory"
@@ -142,11 +137,3 @@ class Ledger:
         changed = msgspec.structs.replace(self._state, gpus=gpus if state is None else {**gpus, gpu: state})
         self._file.save(changed)
         self._state = changed
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -71,10 +72,10 @@ def test_what_cannot_be_written_has_not_changed(path, monkeypatch):
     ledger = Ledger(StateFile(path, "boot"))
     ledger.put(GPU, SHARED)
 
-    def full(_descriptor: int) -> None:
+    def full(_path: Path, _content: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(StateError, match="free space"):
         ledger.put(GPU, None)
 
