@@ -135,6 +135,9 @@ def _setup(options: argparse.Namespace, plugin: Plugin, api: Api) -> Setup:
         claims=Claims(api, options.driver, options.pool, options.namespace),
         devices=options.devices,
         monitors=options.monitors,
+        shared=options.shared,
+        pods=options.pods,
+        mps_program=options.mps_program,
         state_dir=options.state_dir,
         config=json.loads(options.config.read_text()) if options.config else TIME_SLICING,
         slow=slow if options.slow_on and options.slow_off else None,
@@ -164,6 +167,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pool", required=True, help="pool of its devices, usually the node's name")
     parser.add_argument("--devices", type=_names, required=True, help="devices that one claim holds alone, a,b,c")
     parser.add_argument("--monitors", type=_names, default=[], help="devices that any number of claims may hold")
+    parser.add_argument("--shared", type=_names, default=[], help="devices of which claims may hold shares, a GPU each")
+    parser.add_argument("--pods", type=_names, default=[], help="UIDs of pods on the node, for which the shares are")
+    parser.add_argument("--mps-program", type=Path, help="nvidia-cuda-mps-control, to measure what starting it costs")
     parser.add_argument("--api", required=True, help="API server that the plugin reads, http(s)://host:port")
     parser.add_argument("--token-file", type=Path, help="bearer token for it")
     parser.add_argument("--ca-file", type=Path, help="CA of its certificate")

@@ -10,6 +10,7 @@ import json
 import os
 import ssl
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,32 @@ class Claims:
         self._numbers = itertools.count()
         self._made: list[Claim] = []
 
-    def make(self, device: str, *, admin: bool = False, config: Mapping[str, Any] | None = None) -> Claim:
-        """Make one claim that holds `device`; `config` are opaque parameters for the driver."""
+    def make(
+        self,
+        device: str,
+        *,
+        admin: bool = False,
+        config: Mapping[str, Any] | None = None,
+        share: Mapping[str, str] | None = None,
+        pod: str = "",
+    ) -> Claim:
+        """Make one claim that holds `device`.
+
+        Args:
+            device: its name.
+            admin: with admin access.
+            config: opaque parameters for the driver.
+            share: what of the device's capacities it consumes, as a share of it.
+            pod: UID of the pod that may use it.
+        """
         name = f"bench-{os.getpid()}-{next(self._numbers)}"
         exactly: Json = {"deviceClassName": "bench.example.com"}
         result: Json = {"request": "gpu", "driver": self._driver, "pool": self._pool, "device": device}
         if admin:
             exactly["adminAccess"] = result["adminAccess"] = True
+        if share is not None:
+            exactly["capacity"] = {"requests": dict(share)}
+            result |= {"shareID": str(uuid.uuid4()), "consumedCapacity": dict(share)}
         devices: Json = {"requests": [{"name": "gpu", "exactly": exactly}]}
         allocation: Json = {"results": [result]}
         if config is not None:
@@ -99,6 +119,8 @@ class Claims:
             },
         )
         claim["status"] = {"allocation": {"devices": allocation}}
+        if pod:
+            claim["status"]["reservedFor"] = [{"resource": "pods", "name": name, "uid": pod}]
         self.api.call("PUT", f"{self._path}/{name}/status", claim)
         made = Claim(self._namespace, name, claim["metadata"]["uid"])
         self._made.append(made)

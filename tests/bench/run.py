@@ -11,12 +11,13 @@ import os
 import pstats
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from tests.bench.plugin import CallFailedError
 
 DRIVER = "gpu.nvidia.com"
 PROFILE_LINES = 20
+PODS = 64  # more than a GPU has shares, so that none has two
+SHARED_GPUS = 8
 SECONDS = 30.0  # for anything that is started to be there
 
 
@@ -71,6 +74,10 @@ class Bed:
         shipped = plugin.arguments(node, self.paths, node_name=self.node_name, kubeconfig=self.kubeconfig)
         return shlex.join([python, *before, "-m", "dra_gpu", *shipped, "--log-level=warning"])
 
+    def mps_command(self, python: str) -> list[str]:
+        """The command line of the MPS service."""
+        return [python, "-m", "dra_gpu", *plugin.mps_arguments(SimulatedNode(self.node), self.paths)]
+
 
 def main() -> int:
     """Measure; 1 when a target was missed, 2 when something did not work at all."""
@@ -98,14 +105,55 @@ def _bench(options: argparse.Namespace, root: Path) -> int:
         large = _bed(root / "32", api, options.profile, options.gpus)
         devices, monitors = _published(large, options.python)
         client.say(f"calls, on a node of {len(devices)} GPUs")
-        more, more_notes = client.measure(_arguments(options, large, devices, monitors))
+        arguments = _arguments(options, large, devices, monitors, *_shares(large, devices))
+        with _in_memory(large.paths.mps), _mps_service(large, options.python):
+            more, more_notes = client.measure(arguments)
+            notes += [f"directory of the MPS service on {_file_system(large.paths.mps)}"]
         rows = [_named(row, "8 GPUs") for row in rows] + [_named(row, f"{len(devices)} GPUs") for row in more]
         notes = [*notes, *more_notes, f"state directory on {_file_system(root)}", load]
         client.show(rows, notes, options.output)
         missed = [row.key for row in rows if row.verdict == "MISS"]
         if missed and not options.no_profile:
-            _profile(options, large, devices, monitors, missed)
+            with _in_memory(large.paths.mps), _mps_service(large, options.python):
+                _profile(large, options.python, arguments, missed)
     return int(bool(missed))
+
+
+def _shares(bed: Bed, devices: Sequence[str]) -> list[str]:
+    """Make pods, as far as somebody looks for them, and name them and the GPUs of which they get shares."""
+    pods = [f"bench-pod-{number}" for number in range(PODS)]
+    for pod in pods:
+        bed.paths.make_pod_cgroup(pod)
+    shared = [f"{device}-shared" for device in devices[:SHARED_GPUS]]
+    program = str(SimulatedNode(bed.node).mps_control)
+    return ["--shared", ",".join(shared), "--pods", ",".join(pods), "--mps-program", program]
+
+
+@contextmanager
+def _in_memory(path: Path) -> Iterator[None]:
+    """Have a tmpfs at a path, as a node has below /run; without the right to mount it is an ordinary directory."""
+    path.mkdir(exist_ok=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "bench", path], check=False, capture_output=True)
+    try:
+        yield
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@contextmanager
+def _mps_service(bed: Bed, python: str) -> Iterator[None]:
+    """Run the MPS service; its daemons go with their last share, and at the latest with it."""
+    with (bed.root / "mps.log").open("ab") as log:
+        process = subprocess.Popen(bed.mps_command(python), stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+        for pid in bed.paths.mps.glob("*/pipe/*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def _arguments(
@@ -130,7 +178,10 @@ def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
     """Make a simulated node and the configuration that leads its plugin to the API server."""
     bed = Bed(root, api)
     bed.paths.make()
-    SimulatedNode.create(bed.node, profile, gpus=gpus, log_calls=False)
+    node = SimulatedNode.create(bed.node, profile, gpus=gpus, log_calls=False)
+    with node.state() as state:
+        state.mps_start_ms = 0  # what NVIDIA's daemon takes to start is not ours to measure
+        state.cgroup_root = str(bed.paths.cgroups).encode()
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -211,16 +262,13 @@ def _api_server(root: Path) -> Iterator[str]:
         process.wait(SECONDS)
 
 
-def _profile(
-    options: argparse.Namespace, bed: Bed, devices: Sequence[str], monitors: Sequence[str], missed: Sequence[str]
-) -> None:
+def _profile(bed: Bed, python: str, arguments: argparse.Namespace, missed: Sequence[str]) -> None:
     """Run the plugin once more under the profiler and show where its time goes."""
     client.say(f"missed: {'; '.join(missed)}; once more under the profiler")
     path = bed.root / "profile"
-    arguments = _arguments(options, bed, devices, monitors)
     arguments.runs = 1
-    arguments.only = ["fresh", "repeated"]
-    arguments.start = bed.command(options.python, "-m", "cProfile", "-o", str(path))
+    arguments.only = ["fresh", "repeated", "shares"]
+    arguments.start = bed.command(python, "-m", "cProfile", "-o", str(path))
     client.measure(arguments)
     stats = pstats.Stats(str(path), stream=sys.stderr)
     stats.sort_stats("tottime").print_stats(PROFILE_LINES)

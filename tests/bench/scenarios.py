@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dra_gpu_sim.local.kubelet import Claim
+from tests.bench import shares
 from tests.bench.cluster import Claims
 from tests.bench.figures import Figure, percentile
 from tests.bench.plugin import Plugin
 
-NAMES = ("fresh", "repeated", "parallel", "slow", "held")
+NAMES = ("fresh", "repeated", "parallel", "slow", "held", "shares")
 
 
 @dataclass(slots=True)
@@ -29,6 +30,9 @@ class Setup:
         config: opaque parameters that make the plugin call its hardware.
         slow: within it each such call takes 20 ms longer; None if that cannot be done.
         claims_total: claims of the parallel scenarios; `at_once` of them run at the same time.
+        shared: devices of which many claims may hold shares, each on a GPU of its own.
+        mps_program: nvidia-cuda-mps-control, if its cost is to be shown.
+        pods: UIDs of pods that exist on the node; each share is for one of them.
         held: the two numbers of held claims that are compared.
         only: which scenarios to run.
     """
@@ -43,6 +47,9 @@ class Setup:
     claims_total: int = 160
     at_once: int = 32
     samples: int = 160
+    shared: Sequence[str] = ()
+    pods: Sequence[str] = ()
+    mps_program: Path | None = None
     held: tuple[int, int] = (10, 1000)
     only: Sequence[str] = NAMES
     notes: list[str] = field(default_factory=list)
@@ -75,6 +82,7 @@ async def run(setup: Setup) -> list[Figure]:
         "parallel": lambda: _parallel(setup),
         "slow": lambda: _slow_hardware(setup),
         "held": lambda: _held(setup, floor),
+        "shares": lambda: _shares(setup, floor),
     }
     for name in NAMES:
         if name in setup.only:
@@ -225,6 +233,14 @@ async def _held(setup: Setup, floor: Floor) -> list[Figure]:
             f"fresh prepare p50, {many} held", beside_many, "ms", floor.total, 1.2 * beside_few, f"1.2 x {few} held"
         ),
     ]
+
+
+async def _shares(setup: Setup, floor: Floor) -> list[Figure]:
+    if not setup.shared:
+        setup.notes.append("shares: skipped, they need devices of which claims may hold shares (--shared)")
+        return []
+    bench = shares.Bench(setup.plugin, setup.claims, setup.shared, setup.pods, setup.samples, setup.mps_program)
+    return await shares.run(bench, floor.total, floor.durable_write + floor.empty_call)
 
 
 async def _fresh_p50(setup: Setup) -> float:
