@@ -13,7 +13,7 @@ from tests.bench.figures import Figure, percentile
 from tests.bench.plugin import Plugin
 
 SHARES = 48  # as many as one GPU serves clients under MPS before CUDA 13.1
-ROUNDS = 5
+ROUNDS = 10
 PROGRAMS = (
     2  # that MPS protocol 3 needs for a share: one makes it, one limits it; one lists its clients, one removes it
 )
