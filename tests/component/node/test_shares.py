@@ -354,12 +354,17 @@ async def test_a_hundred_shares_one_after_another_leave_no_trace(make_sharing):
     [before] = sharing.node.snapshot().limits
     files = sharing.service_files()
 
+    sharing.cluster.paths.make_pod_cgroup("p-1")
+
     for number in range(100):
-        await sharing.end(await sharing.pod(f"job-{number}", 99, "22664Mi"))
+        share = sharing.result(f"share-{number}", 99, "22664Mi")
+        await sharing.world.prepared(job := sharing.claim(f"job-{number}", results=[share], pod_uid="p-1"))
+        assert (await sharing.world.unprepare(job))[job.uid] == ""
+        sharing.cluster.remove_claim(job)
 
     assert sharing.node.snapshot().limits == (before,)
     assert sharing.service_files() == files
-    await sharing.end(stays)
+    await sharing.end(await sharing.pod("all-that-is-free", 99, "22664Mi"), stays)
     assert sharing.left() == {}
 
 
