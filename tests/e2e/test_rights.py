@@ -3,7 +3,7 @@
 The token is the one that the plugin runs with in the other tests: bound to a pod of its node.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from lab.api import Api, ApiError, Json, path_of, wait_until
@@ -126,6 +126,68 @@ def test_the_plugin_reads_its_node_and_a_claim_by_name(
     claims = path_of("resource.k8s.io/v1", "resourceclaims", "readable", namespace=namespace.name)
     assert plugin_api.get(claims)["metadata"]["name"] == "readable"
     assert plugin_api.get(f"/api/v1/nodes/{cluster.node.name}")["metadata"]["name"] == cluster.node.name
+
+
+@pytest.fixture
+def allocated(namespace: TestNamespace) -> Iterator[Callable[..., str]]:
+    """Makes a claim allocated on a node, as the scheduler does; returns the path of its status."""
+
+    def allocate(node_name: str, driver: str = "gpu.nvidia.com") -> str:
+        namespace.create(claim("allocated"))
+        here = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+        allocation = {
+            "devices": {"results": [{"request": "gpu", "driver": driver, "pool": "a-pool", "device": "gpu-0"}]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
+        }
+        path = path_of("resource.k8s.io/v1", "resourceclaims", "allocated", namespace=namespace.name)
+        namespace.api.patch(f"{path}/status", {"status": {"allocation": allocation}})
+        return f"{path}/status"
+
+    yield allocate
+    namespace.delete_claim("allocated")
+
+
+def device_of(driver: str = "gpu.nvidia.com") -> Json:
+    """The change that writes the status of a claim's device."""
+    return {"status": {"devices": [{"driver": driver, "pool": "a-pool", "device": "gpu-0", "data": {"view": "gpu"}}]}}
+
+
+def test_the_plugin_writes_the_status_of_its_device_in_a_claim_of_its_own_node(
+    cluster: Cluster, plugin_api: Api, allocated: Callable[..., str]
+) -> None:
+    path = allocated(cluster.node.name)
+
+    written = plugin_api.patch(path, device_of())
+
+    (device,) = written["status"]["devices"]
+    assert (device["device"], device["data"]) == ("gpu-0", {"view": "gpu"})
+
+
+def test_the_plugin_is_refused_the_device_status_in_a_claim_of_another_node(
+    plugin_api: Api, allocated: Callable[..., str]
+) -> None:
+    path = allocated("another-node")
+
+    with pytest.raises(ApiError, match=r'cannot arbitrary-node:patch resource "resourceclaims/driver"'):
+        plugin_api.patch(path, device_of())
+
+
+def test_the_plugin_is_refused_the_status_of_another_drivers_device(
+    cluster: Cluster, plugin_api: Api, allocated: Callable[..., str]
+) -> None:
+    path = allocated(cluster.node.name, "nic.example.com")
+
+    with pytest.raises(ApiError, match=r'"nic.example.com" is forbidden: .* cannot associated-node:patch'):
+        plugin_api.patch(path, device_of("nic.example.com"))
+
+
+def test_the_plugin_is_refused_the_allocation_of_a_claim(
+    cluster: Cluster, plugin_api: Api, allocated: Callable[..., str]
+) -> None:
+    path = allocated(cluster.node.name)
+
+    with pytest.raises(ApiError, match=r'cannot patch resource "resourceclaims/binding"'):
+        plugin_api.patch(path, {"status": {"allocation": None}})
 
 
 @pytest.mark.parametrize("make", [claim, claim_template])
