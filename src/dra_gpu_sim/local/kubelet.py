@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpclib.client import Channel
-from grpclib.exceptions import GRPCError
+from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from dra_gpu.kubelet._proto import dra_v1_pb2
 from dra_gpu.kubelet._proto.dra_v1_grpc import DRAPluginStub
@@ -106,7 +106,7 @@ class Kubelet:
             self.plugins.remove(plugin)
         known = {plugin.socket for plugin in self.plugins}
         for socket in sorted(present - known, key=lambda path: path.stat().st_mtime_ns):
-            with contextlib.suppress(OSError, TimeoutError, GRPCError):
+            with contextlib.suppress(OSError, TimeoutError, GRPCError, StreamTerminatedError):
                 self.plugins.append(await register(socket))
 
     def restart(self) -> None:
