@@ -240,6 +240,7 @@ class NodePlugin:
             host_root=chosen.host_root,
             hook_program=chosen.hook_program,
             cgroup_root=chosen.cgroup_root,
+            gpu_timeout=chosen.gpu_timeout,
         )
         return NvidiaVendor(host, extra)
 

@@ -45,6 +45,7 @@ class Settings:
         views: the views to publish.
         expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
         rescan_period: seconds between two looks at the GPUs.
+        gpu_timeout: seconds after which a GPU that does not answer is left out.
         reconcile_period: seconds between two comparisons with the API server.
         log_level: one of debug, info, warning, error.
     """
@@ -69,6 +70,7 @@ class Settings:
     views: tuple[View, ...]
     expected_gpus: int | None
     rescan_period: float
+    gpu_timeout: float
     reconcile_period: float
     log_level: str
 
@@ -104,6 +106,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         views=found.views,
         expected_gpus=found.expected_gpus,
         rescan_period=found.rescan_period,
+        gpu_timeout=found.gpu_timeout,
         reconcile_period=found.reconcile_period,
         log_level=found.log_level,
     )
@@ -166,6 +169,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add("--views", "VIEWS", DEFAULT_VIEWS, "views to publish, separated by commas: gpu, shared, monitor", type=_views)
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
+    add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=_seconds)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=_seconds)
     add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=_seconds)
     add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)

@@ -16,7 +16,7 @@ from dra_gpu.vendors.watchdog import Watchdog
 # NVML's first initialisation takes seconds per GPU without the persistence daemon.
 _INITIALISE = 60.0
 # A healthy GPU answers all queries in milliseconds; a resetting one takes seconds.
-_READ = 15.0
+READ_SECONDS = 15.0
 # What was seen is told only after it.
 _SHUT_DOWN = 5.0
 _LIBRARY = "NVML"
@@ -27,8 +27,16 @@ _MOST = 128
 class Scanner:
     """Scans, and remembers what it saw, so that a GPU that falls silent can still be named."""
 
-    def __init__(self, nvml: Nvml, watchdog: Watchdog, sysfs_root: Path, pod_cgroups: PodCgroups) -> None:
+    def __init__(
+        self,
+        nvml: Nvml,
+        watchdog: Watchdog,
+        sysfs_root: Path,
+        pod_cgroups: PodCgroups,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
         self._nvml = nvml
+        self._read_seconds = read_seconds
         self._pod_cgroups = pod_cgroups
         self._watchdog = watchdog
         self._sysfs_root = sysfs_root
@@ -50,8 +58,8 @@ class Scanner:
             await self._watchdog.call(_LIBRARY, "nvmlInit_v2", self._nvml.open, _INITIALISE)
             self._opened = True
         try:
-            versions = await self._watchdog.call(_LIBRARY, "versions", self._nvml.versions, _READ)
-            count = await self._watchdog.call(_LIBRARY, "nvmlDeviceGetCount_v2", self._nvml.count, _READ)
+            versions = await self._watchdog.call(_LIBRARY, "versions", self._nvml.versions, self._read_seconds)
+            count = await self._watchdog.call(_LIBRARY, "nvmlDeviceGetCount_v2", self._nvml.count, self._read_seconds)
             if not 0 <= count <= _MOST:
                 raise VendorError(
                     FailureKind.TRANSIENT,
@@ -72,7 +80,9 @@ class Scanner:
 
     async def _read(self, index: int) -> Gpu | SickGpu:
         try:
-            gpu = await self._watchdog.call(f"GPU {index}", "reading its facts", lambda: self._nvml.read(index), _READ)
+            gpu = await self._watchdog.call(
+                f"GPU {index}", "reading its facts", lambda: self._nvml.read(index), self._read_seconds
+            )
         except Exception as error:  # noqa: BLE001 - whatever a GPU's answers break costs that GPU alone
             before = self._seen.get(index)
             where = (before.pci_address if before else None) or f"index {index}"

@@ -18,7 +18,7 @@ from dra_gpu.vendors.nvidia import memory_limits
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
 from dra_gpu.vendors.nvidia.nvml import Nvml
-from dra_gpu.vendors.nvidia.scan import Scanner
+from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
 from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.watchdog import Watchdog
@@ -41,6 +41,7 @@ class NvidiaHost:
         host_root: the host's root, searched for the container toolkit; None when this process does not see it.
         hook_program: the toolkit's program by its path on the host, where it is in an unusual place.
         cgroup_root: where the unified cgroup hierarchy is mounted.
+        gpu_timeout: seconds after which a GPU that has not told its facts is left out.
     """
 
     driver_root: HostDirectory
@@ -49,6 +50,7 @@ class NvidiaHost:
     host_root: HostDirectory | None = None
     hook_program: PurePosixPath | None = None
     cgroup_root: Path = Path("/sys/fs/cgroup")
+    gpu_timeout: float = READ_SECONDS
 
 
 class NvidiaVendor:
@@ -62,7 +64,7 @@ class NvidiaVendor:
         self._pod_cgroups = PodCgroups(host.cgroup_root)
         self._nvml = Nvml(lambda: find_nvml(root))
         self._watchdog = Watchdog()
-        self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups)
+        self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
         self._edits = NvidiaEdits(
             DriverRoot(host.driver_root),
