@@ -148,9 +148,10 @@ def test_a_claim_is_unprepared_while_the_api_server_is_away(driver: DriverOnNode
     assert held
 
     namespace.delete_pod("leaving")
+    namespace.wait_event("leaving", "Killing")  # the kubelet knows; else it would learn of it only from the next server
     with driver.cluster.apiserver_away():
         # The container ends after its four seconds; only then the kubelet calls Unprepare.
-        wait_until("the CDI spec of the claim removed without the API server", lambda: not cdi_specs(driver), 20.0)
+        wait_until("the CDI spec of the claim removed without the API server", lambda: not cdi_specs(driver), 35.0)
 
     namespace.wait_gone("leaving", seconds=30.0)
     driver.wait_published(driver.gpu_count)
@@ -263,7 +264,7 @@ def test_a_record_of_a_claim_that_vanished_meanwhile_is_released_by_the_plugin_i
 
     driver.launch(extra_arguments=["--reconcile-period=2"])
     driver.cluster.start_kubelet()
-    wait_until("the record of the vanished claim released", lambda: not cdi_specs(driver), 20.0)
+    wait_until("the record of the vanished claim released", lambda: not cdi_specs(driver), 35.0)
     driver.wait_registered()
     namespace.create(claim("second", pinned), pod("successor", claims={"gpu": "second"}))
 
