@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dra_gpu.cdi.host_directory import HostDirectory
+from dra_gpu.flags import Flags, seconds
 from dra_gpu.inventory.model import View
 from dra_gpu.inventory.views import DEFAULT_VIEWS
 from dra_gpu.kubelet import sockets
@@ -117,11 +118,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         prog="dra-gpu node", description="Publishes this node's GPUs to Kubernetes and prepares claims on them."
     )
 
-    def add(flag: str, variable: str | None, default: object, help_text: str, **options: object) -> None:
-        value = environment.get(variable, "") if variable else ""
-        text = f"{help_text} [{variable}]" if variable else help_text
-        parser.add_argument(flag, default=value or default, help=text, **options)  # type: ignore[arg-type]  # argparse's own keywords
-
+    add = Flags(parser, environment).add
     parser.add_argument(
         "--vendor", required=True, choices=tuple(_DRIVER_OF_VENDOR), help="whose GPUs this instance serves"
     )
@@ -169,9 +166,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add("--views", "VIEWS", DEFAULT_VIEWS, "views to publish, separated by commas: gpu, shared, monitor", type=_views)
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
-    add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=_seconds)
-    add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=_seconds)
-    add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=_seconds)
+    add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=seconds)
+    add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=seconds)
+    add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=seconds)
     add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     return parser
 
@@ -191,13 +188,6 @@ def _views(text: str) -> tuple[View, ...]:
     if unknown or not names:
         raise argparse.ArgumentTypeError(f"{text!r} must be some of {', '.join(known)}")
     return tuple(view for name, view in known.items() if name in names)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
-    return value
 
 
 def _count(text: str) -> int:
