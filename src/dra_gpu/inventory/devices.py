@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dra_gpu.api import resource_v1
-from dra_gpu.inventory.model import DriverVersions, Gpu, SickGpu, View
+from dra_gpu.inventory.model import DriverVersions, Gpu, MigPlacement, SickGpu, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,14 @@ class PublishedDevice:
         view: how the GPU is used through this device.
         gpu: the physical GPU behind it; hardware calls follow its UUID.
         wire: the device as it stands in a ResourceSlice.
+        placement: the partition that it is, or is a part of; None for views of the whole GPU.
     """
 
     name: str
     view: View
     gpu: Gpu
     wire: resource_v1.Device
+    placement: MigPlacement | None = None
 
     @property
     def exclusive(self) -> bool:

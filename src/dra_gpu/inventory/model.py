@@ -52,6 +52,79 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class MigPlacement:
+    """Where a GPU instance lies: the identity of a partition on its GPU, before it exists and after it is gone.
+
+    Attributes:
+        profile: NVML's number of the profile (`NVML_GPU_INSTANCE_PROFILE_*`); names and ids change with drivers.
+        start: first memory unit.
+        size: number of memory units.
+    """
+
+    profile: int
+    start: int
+    size: int
+
+    @property
+    def units(self) -> int:
+        """The memory units it takes, as a bit mask."""
+        return ((1 << self.size) - 1) << self.start
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """A kind of GPU instance that a GPU offers. NVML tells it whether or not MIG is on.
+
+    Attributes:
+        profile: NVML's number of the profile (`NVML_GPU_INSTANCE_PROFILE_*`).
+        profile_id: id by which this driver creates it; part of device names, as NVIDIA's driver has it.
+        name: as NVML spells it, without `MIG `: `1g.10gb`, `1g.10gb+me`.
+        slices: compute slices.
+        memory_bytes: device memory, in whole MiB.
+        multiprocessors: SMs.
+        copy_engines: number of copy engines; the same for the engines below.
+        decoders: NVDEC.
+        encoders: NVENC.
+        jpeg_engines: NVJPG.
+        ofa_engines: optical flow.
+        max_instances: how many of it the GPU can have at once.
+        placements: every place where it can lie, by start.
+    """
+
+    profile: int
+    profile_id: int
+    name: str
+    slices: int
+    memory_bytes: int
+    multiprocessors: int
+    copy_engines: int = 0
+    decoders: int = 0
+    encoders: int = 0
+    jpeg_engines: int = 0
+    ofa_engines: int = 0
+    max_instances: int = 1
+    placements: tuple[MigPlacement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """A GPU instance that exists.
+
+    Attributes:
+        placement: where it lies.
+        gpu_instance: id of the GPU instance.
+        compute_instance: id of its one compute instance that spans it; None where it has none, or is cut into several,
+            and then nobody can be given it as a whole.
+        uuid: of the MIG device (`MIG-…`); None where there is no such compute instance.
+    """
+
+    placement: MigPlacement
+    gpu_instance: int
+    compute_instance: int | None = None
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One physical GPU.
 
@@ -67,7 +140,11 @@ class Gpu:
         numa_node: NUMA node of the PCI device; None instead of -1.
         addressing_mode: HMM, ATS or None, as NVML names it.
         mig_capable: the board can be partitioned.
-        mig_enabled: it is partitioned now.
+        mig_enabled: it is in MIG mode now.
+        mig_pending: the mode it has after its next reset; None where it cannot be partitioned.
+        mig_live: its mode changes at once, without a reset (Hopper and later; MIG User Guide r580).
+        mig_profiles: every profile it offers, whether or not MIG is on.
+        mig_instances: every GPU instance that exists now, whoever made it.
         nvlinks: every link the board has, active or not.
         nvlink_bandwidth: bytes per second, one direction, summed over the active links.
         confidential_compute: the GPU works in confidential mode.
@@ -90,6 +167,10 @@ class Gpu:
     addressing_mode: str | None = None
     mig_capable: bool | None = None
     mig_enabled: bool | None = None
+    mig_pending: bool | None = None
+    mig_live: bool = False
+    mig_profiles: tuple[MigProfile, ...] = ()
+    mig_instances: tuple[MigInstance, ...] = ()
     nvlinks: tuple[NvLink, ...] = ()
     nvlink_bandwidth: int | None = None
     fabric: Fabric | None = None

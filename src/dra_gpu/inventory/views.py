@@ -4,15 +4,14 @@ One physical GPU is one counter set. The `gpu` view takes all of it, so that the
 GPU away meanwhile; `monitor` takes nothing, so that it can be had while the GPU is busy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_gpu.api import quantity, resource_v1
 from dra_gpu.inventory import attributes, capacities, naming, topology
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
-from dra_gpu.inventory.model import DriverVersions, Gpu, Scan, View
-
-DEFAULT_VIEWS = (View.GPU, View.SHARED, View.MONITOR)
+from dra_gpu.inventory.model import DriverVersions, Gpu, MigPlacement, Scan, View
+from dra_gpu.inventory.options import ViewOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,12 @@ class Layout:
     counter_sets: tuple[resource_v1.CounterSet, ...]
 
 
-def build(scan: Scan, names: Mapping[str, str], views: Sequence[View] = DEFAULT_VIEWS) -> Layout:
+def build(
+    scan: Scan,
+    names: Mapping[str, str],
+    options: ViewOptions | None = None,
+    ours: Collection[tuple[str, MigPlacement]] = (),  # noqa: ARG001 - for the views of partitions
+) -> Layout:
     """Return every device of a node in the order in which the scheduler should try them.
 
     Whole GPUs stand last to first and all other views first to last, so that whole GPUs and parts of GPUs grow
@@ -32,8 +36,11 @@ def build(scan: Scan, names: Mapping[str, str], views: Sequence[View] = DEFAULT_
     Args:
         scan: what the vendor's library reported.
         names: the name of each slot, from `naming.assign`.
-        views: the views to publish.
+        options: what the operator chose.
+        ours: by GPU UUID, the partitions that claims of this driver hold or are about to: whatever else exists on a GPU
+            is the administrator's.
     """
+    views = (options or ViewOptions()).views
     groups = topology.nvlink_groups(scan.gpus)
     gpus = _ordered(scan.gpus, groups)
     devices: list[PublishedDevice] = []

@@ -36,6 +36,7 @@ from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.claims.record import Record
 from dra_gpu.inventory import slices
+from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.leftovers import remove_dead_registrations
 from dra_gpu.kubelet.server import UNDO_SECONDS, KubeletServer
@@ -133,7 +134,7 @@ class NodePlugin:
             boot_id,
             on_change=lambda layout: publishing.set_contents(slices.arrange(layout)),
             on_trouble=tell,
-            wanted_views=chosen.views,
+            options=ViewOptions(chosen.views),
             expected_gpus=chosen.expected_gpus,
             period=chosen.rescan_period,
         )

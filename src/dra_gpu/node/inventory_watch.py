@@ -16,7 +16,8 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import DeviceName
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory
-from dra_gpu.inventory.model import Gpu, Scan, SickGpu, View
+from dra_gpu.inventory.model import Gpu, Scan, SickGpu
+from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.views import Layout
 from dra_gpu.vendors.base import Vendor, VendorError
 
@@ -49,7 +50,7 @@ class InventoryWatch:
         boot_id: the boot for which names hold.
         on_change: told each layout that differs from the one before.
         on_trouble: told what a person has to act on, as an Event's reason and note.
-        wanted_views: the views to publish.
+        options: what of the GPUs to publish.
         expected_gpus: fewer are not told as final; None takes what is found.
         period: seconds between two looks once the GPUs have settled.
         looked: set after the first look, whether it succeeded or not.
@@ -61,7 +62,7 @@ class InventoryWatch:
     boot_id: str
     on_change: Callable[[Layout], None]
     on_trouble: Callable[[str, str], None]
-    wanted_views: tuple[View, ...] = views.DEFAULT_VIEWS
+    options: ViewOptions = field(default_factory=ViewOptions)
     expected_gpus: int | None = None
     period: float = 60.0
     looked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -120,7 +121,7 @@ class InventoryWatch:
         """Make a look that differs from the one before the truth."""
         self._tell_sick(scan)
         self._scan = scan
-        layout = views.build(scan, names, self.wanted_views)
+        layout = views.build(scan, names, self.options)
         if self._incomplete(scan):
             self._layout = layout
             return

@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.flags import Flags, seconds
 from dra_gpu.inventory.model import View
-from dra_gpu.inventory.views import DEFAULT_VIEWS
+from dra_gpu.inventory.options import DEFAULT_VIEWS
 from dra_gpu.kubelet import sockets
 from dra_gpu.node.logs import LEVELS
 
-_VIEWS = (View.GPU, View.SHARED, View.MONITOR)
+_VIEWS = (View.GPU, View.SHARED, View.MIG, View.SHARED_MIG, View.MONITOR)
 _DRIVER_OF_VENDOR = {"nvidia": "gpu.nvidia.com"}
 _NO_MPS = "none"
 
@@ -164,7 +164,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         f"socket of `dra-gpu mps`; `{_NO_MPS}` where it does not run: shares are time slices then",
         type=_socket,
     )
-    add("--views", "VIEWS", DEFAULT_VIEWS, "views to publish, separated by commas: gpu, shared, monitor", type=_views)
+    add(
+        "--views",
+        "VIEWS",
+        DEFAULT_VIEWS,
+        f"views to publish, separated by commas, of {', '.join(view.value for view in _VIEWS)}",
+        type=_views,
+    )
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
     add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=seconds)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=seconds)

@@ -5,14 +5,14 @@ does not answer costs its own claim, nothing else.
 """
 
 import enum
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
-from dra_gpu.inventory.model import Gpu, Scan
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 
 
@@ -24,6 +24,7 @@ class FailureKind(enum.Enum):
     LOST = "lost"  # the GPU is gone until it is reset or returns
     UNRESPONSIVE = "unresponsive"  # the call did not return by its deadline
     REFUSED = "refused"  # rights, or a state that somebody must change
+    IN_USE = "in use"  # somebody holds the GPU or partition open; it may be let go in a moment
 
 
 class VendorError(Exception):
@@ -122,6 +123,46 @@ class Vendor(Protocol):
     def pod_cgroup(self, pod_uid: str) -> str | None:
         """Return the path of a pod's cgroup; None on cgroup v1, or where it is not there. A few system calls."""
 
+    async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
+        """Put a GPU into MIG mode, or out of it; one that is there already is left alone, and one call is enough.
+
+        Raises:
+            VendorError: IN_USE with the pid and command of whoever holds the GPU open; REFUSED where the change waits
+                for a reset (it is then not asked for), or where GPU instances are left that nobody told us of;
+                UNSUPPORTED where the GPU cannot be partitioned.
+        """
+
+    async def mig_mode(self, gpu: Gpu) -> bool:
+        """Tell whether a GPU is in MIG mode now, whatever is pending.
+
+        Raises:
+            VendorError: it cannot be read.
+        """
+
+    async def create_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance:
+        """Have a GPU instance at exactly that place, with one compute instance that spans it; repeating is harmless.
+
+        A GPU instance without its compute instance is completed. When that fails, one that was made by this call is
+        destroyed again.
+
+        Raises:
+            VendorError: IN_USE where others lie there; or NVML failed.
+        """
+
+    async def destroy_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> None:
+        """Destroy the instance at that place with its compute instances; one that is not there is as good.
+
+        Raises:
+            VendorError: IN_USE while a process uses it, with pid and command; or NVML failed.
+        """
+
+    async def mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance | None:
+        """Return the instance that lies at exactly that place; None when there is none.
+
+        Raises:
+            VendorError: it cannot be read.
+        """
+
     def installation(self) -> Hashable:
         """Return a mark of the driver installation: equal as long as it is the same one. Costs a few system calls."""
 
@@ -132,8 +173,14 @@ class Vendor(Protocol):
             NotReadyError: the driver root or control nodes are incomplete; lists every place that was tried.
         """
 
-    def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
+    def device_edits(
+        self, devices: Sequence[PublishedDevice], instances: Mapping[str, MigInstance] | None = None
+    ) -> ContainerEdits:
         """What the given devices add on top of `common_edits`, for one container that gets them together.
+
+        Args:
+            devices: what the container gets.
+            instances: by device name, the instance behind each partition.
 
         Raises:
             NotReadyError: a device node is missing; names each.

@@ -23,6 +23,7 @@ from dra_gpu.claims.record import Record
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import Gpu, Scan, SickGpu, View
+from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps import service as mps
 from dra_gpu.vendors.base import CgroupGoneError, FailureKind, ShareEdits, VendorError
@@ -40,7 +41,7 @@ LONG = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval":
 def inventory_of(gpus: Sequence[Gpu], sick: Sequence[SickGpu] = ()) -> Inventory:
     """Return the `gpu`, `shared` and `monitor` views of some GPUs."""
     names = naming.assign({}, gpus)
-    return views.build(Scan(gpus=tuple(gpus), sick=tuple(sick)), names, VIEWS).inventory
+    return views.build(Scan(gpus=tuple(gpus), sick=tuple(sick)), names, ViewOptions(VIEWS)).inventory
 
 
 def config(kind: str = "GpuConfig", *, source: str = "FromClaim", requests=(), driver: str = DRIVER, **fields):

@@ -10,13 +10,14 @@ from dra_gpu.cli import listing
 from dra_gpu.cli.listing_output import Format, render
 from dra_gpu.inventory import naming, slices, views
 from dra_gpu.inventory.model import Scan, View
+from dra_gpu.inventory.options import ViewOptions
 from tests.unit.inventory.builders import gpu
 
 ALL = (View.GPU, View.SHARED, View.MONITOR)
 
 
 def published(*gpus, node="node-a"):
-    layout = views.build(Scan(gpus=gpus), naming.assign({}, gpus), ALL)
+    layout = views.build(Scan(gpus=gpus), naming.assign({}, gpus), ViewOptions(tuple(ALL)))
     return [
         api.ResourceSlice(
             spec=api.ResourceSliceSpec(

@@ -3,6 +3,7 @@ import pytest
 from dra_gpu.api import quantity
 from dra_gpu.inventory import capacities, naming, slices, validation, views
 from dra_gpu.inventory.model import DriverVersions, Scan, View
+from dra_gpu.inventory.options import ViewOptions
 from tests.unit.inventory.builders import gpu
 
 DRIVER = DriverVersions("615.71.02", "13.4")
@@ -51,7 +52,7 @@ def test_the_number_of_clients_follows_the_cuda_driver(cuda, clients):
 
 def test_a_shared_device_draws_on_the_whole_counter_set_of_its_gpu():
     one = gpu(0, isolation="namespace")
-    layout = views.build(Scan(DRIVER, (one,)), naming.assign({}, [one]), [View.GPU, View.SHARED])
+    layout = views.build(Scan(DRIVER, (one,)), naming.assign({}, [one]), ViewOptions((View.GPU, View.SHARED)))
 
     device, whole = layout.inventory.devices["gpu-0-shared"].wire, layout.inventory.devices["gpu-0"].wire
     assert device.consumes_counters == whole.consumes_counters
@@ -62,6 +63,6 @@ def test_a_shared_device_draws_on_the_whole_counter_set_of_its_gpu():
 
 def test_shares_fill_the_first_gpu_and_whole_gpus_the_last():
     gpus = [gpu(0), gpu(1)]
-    layout = views.build(Scan(DRIVER, tuple(gpus)), naming.assign({}, gpus), [View.GPU, View.SHARED])
+    layout = views.build(Scan(DRIVER, tuple(gpus)), naming.assign({}, gpus), ViewOptions((View.GPU, View.SHARED)))
 
     assert list(layout.inventory.devices) == ["gpu-1", "gpu-0", "gpu-0-shared", "gpu-1-shared"]

@@ -2,6 +2,7 @@ import pytest
 
 from dra_gpu.inventory import naming, slices, validation, views
 from dra_gpu.inventory.model import DriverVersions, Fabric, NvLink, Scan, View
+from dra_gpu.inventory.options import DEFAULT_VIEWS, ViewOptions
 from tests.unit.inventory.builders import gpu, switched
 
 VERSIONS = DriverVersions(driver="580.65.06", compute_api="13.0")
@@ -12,7 +13,7 @@ WHOLE = (View.GPU, View.MONITOR)
 
 def layout(gpus, chosen=WHOLE):
     scan = Scan(versions=VERSIONS, gpus=tuple(gpus))
-    return views.build(scan, naming.assign({}, scan.gpus), chosen)
+    return views.build(scan, naming.assign({}, scan.gpus), ViewOptions(tuple(chosen)))
 
 
 def test_whole_gpus_stand_last_to_first_and_monitors_first_to_last():
@@ -93,7 +94,7 @@ def full(number):
     )
 
 
-@pytest.mark.parametrize("view", views.DEFAULT_VIEWS)
+@pytest.mark.parametrize("view", DEFAULT_VIEWS)
 def test_no_device_has_more_than_32_attributes_and_capacities(view):
     devices = layout([full(0)], [view]).inventory.devices.values()
 
@@ -101,7 +102,7 @@ def test_no_device_has_more_than_32_attributes_and_capacities(view):
 
 
 def test_an_attribute_has_one_type_in_a_view():
-    devices = layout([full(0), full(1), gpu(2), switched(3)], views.DEFAULT_VIEWS).inventory.devices.values()
+    devices = layout([full(0), full(1), gpu(2), switched(3)], DEFAULT_VIEWS).inventory.devices.values()
 
     types: dict[tuple[View, str], set[str]] = {}
     for device in devices:
@@ -114,7 +115,7 @@ def test_an_attribute_has_one_type_in_a_view():
 @pytest.mark.case("C50")
 @pytest.mark.parametrize("count", [1, 8, 9, 11, 16, 40])
 def test_every_slice_stays_within_the_limits_of_the_api(count):
-    contents = slices.arrange(layout([gpu(number) for number in range(count)], views.DEFAULT_VIEWS))
+    contents = slices.arrange(layout([gpu(number) for number in range(count)], DEFAULT_VIEWS))
 
     checked, problems = validation.check("gpu.nvidia.com", "node", contents)
     assert problems == []

@@ -4,6 +4,7 @@ import pytest
 
 from dra_gpu.claims.journal_errors import JournalFullError
 from dra_gpu.inventory.model import DriverVersions, Scan, SickGpu, View
+from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.node import inventory_watch
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.vendors.base import NotReadyError
@@ -64,7 +65,7 @@ class Watched:
             self.layouts.append,
             lambda *told: self.troubles.append(told),
             period=period,
-            wanted_views=WHOLE,
+            options=ViewOptions(WHOLE),
             **options,
         )
 
