@@ -6,14 +6,14 @@ where it is the default runtime, from adding GPUs of its own choice.
 Source: NVIDIA Container Toolkit documentation, "Environment variables"; its nvcdi package for the set of edits.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from dra_gpu.cdi.extra_edits import ExtraEdits, MissingExtraError
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.cdi.spec import ContainerEdits, DeviceNode, Mount
 from dra_gpu.inventory.devices import PublishedDevice
-from dra_gpu.inventory.model import Gpu, View
+from dra_gpu.inventory.model import Gpu, MigInstance, View
 from dra_gpu.vendors.base import FailureKind, NotReadyError, VendorError
 from dra_gpu.vendors.nvidia import libraries, nodes
 from dra_gpu.vendors.nvidia.driver_root import DriverFile, DriverFiles, DriverRoot
@@ -81,7 +81,11 @@ class NvidiaEdits:
             self._made = made
         return made[1]
 
-    def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
+    def device_edits(
+        self,
+        devices: Sequence[PublishedDevice],
+        instances: Mapping[str, MigInstance] | None = None,  # noqa: ARG002 - for partitions
+    ) -> ContainerEdits:
         """What the given devices add on top of `common_edits`, for one container that gets them together.
 
         Raises:

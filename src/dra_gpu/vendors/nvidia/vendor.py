@@ -1,6 +1,6 @@
 """NVIDIA's GPUs behind the Protocol of vendors: NVML to look, nvidia-smi to set, the driver root for containers."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -10,11 +10,11 @@ from dra_gpu.cdi.extra_edits import ExtraEdits
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
-from dra_gpu.inventory.model import Gpu, Scan
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import SharingAbility
 from dra_gpu.vendors.base import ShareEdits
 from dra_gpu.vendors.cgroups import PodCgroups
-from dra_gpu.vendors.nvidia import memory_limits
+from dra_gpu.vendors.nvidia import memory_limits, mig
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
 from dra_gpu.vendors.nvidia.nvml import Nvml
@@ -106,6 +106,26 @@ class NvidiaVendor:
         """See `vendors.base.Vendor.memory_limit`."""
         return await self._with_nvml(gpu, "reading a memory limit", lambda: memory_limits.limit(gpu, cgroup))
 
+    async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
+        """See `vendors.base.Vendor.set_mig_mode`."""
+        await self._with_nvml(gpu, "setting its MIG mode", lambda: mig.set_mode(gpu, enabled=enabled))
+
+    async def mig_mode(self, gpu: Gpu) -> bool:
+        """See `vendors.base.Vendor.mig_mode`."""
+        return await self._with_nvml(gpu, "reading its MIG mode", lambda: mig.mode(gpu))
+
+    async def create_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance:
+        """See `vendors.base.Vendor.create_mig_instance`."""
+        return await self._with_nvml(gpu, "creating a MIG instance", lambda: mig.create(gpu, placement))
+
+    async def destroy_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> None:
+        """See `vendors.base.Vendor.destroy_mig_instance`."""
+        await self._with_nvml(gpu, "destroying a MIG instance", lambda: mig.destroy(gpu, placement))
+
+    async def mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance | None:
+        """See `vendors.base.Vendor.mig_instance`."""
+        return await self._with_nvml(gpu, "reading its MIG instances", lambda: mig.instance(gpu, placement))
+
     async def _with_nvml(self, gpu: Gpu, what: str, call: Callable[[], T]) -> T:
         def opened() -> T:
             self._nvml.open()
@@ -124,6 +144,8 @@ class NvidiaVendor:
         """See `vendors.base.Vendor.common_edits`."""
         return self._edits.common_edits()
 
-    def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
+    def device_edits(
+        self, devices: Sequence[PublishedDevice], instances: Mapping[str, MigInstance] | None = None
+    ) -> ContainerEdits:
         """See `vendors.base.Vendor.device_edits`."""
-        return self._edits.device_edits(devices)
+        return self._edits.device_edits(devices, instances)
