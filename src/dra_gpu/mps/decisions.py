@@ -1,6 +1,7 @@
 """What the service decides: the protocol of a GPU, and what sets a namespace's limits right. Pure.
 
-Source: MPS documentation r615, "MPS v3 Namespaces", and MIG User Guide r580 (EXCLUSIVE_PROCESS does not go with MIG).
+Source: MPS documentation r615, "MPS v3 Namespaces", and MIG User Guide r580 (EXCLUSIVE_PROCESS does not go with MIG;
+one control daemon for each compute instance).
 """
 
 import re
@@ -14,7 +15,7 @@ from dra_gpu.vendors.nvidia.compute_mode import SharingFacts
 #: The namespace that a server has by itself; no container reaches it.
 DEFAULT_NAMESPACE = "default"
 
-_GPU = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+_GPU = re.compile(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 _NAME = re.compile(rf"[a-z0-9_]{{1,{MAX_NAME}}}", re.ASCII)
 _MIB = 2**20
 _WHOLE = 100
@@ -47,7 +48,7 @@ def check(uuid: str, name: str | None = None, limits: Limits | None = None) -> N
     """
     reason = ""
     if _GPU.fullmatch(uuid) is None:
-        reason = f"{uuid!r} is no GPU's UUID (GPU-01234567-89ab-cdef-0123-456789abcdef)"
+        reason = f"{uuid!r} is no UUID of a GPU or partition (GPU-01234567-89ab-cdef-0123-456789abcdef)"
     elif name is not None and (_NAME.fullmatch(name) is None or name == DEFAULT_NAMESPACE):
         reason = f"{name!r} is no name of a share: 1 to {MAX_NAME} of a-z, 0-9 and _, and not {DEFAULT_NAMESPACE!r}"
     elif limits is not None:

@@ -1,4 +1,4 @@
-"""One shared GPU: its compute mode, its daemon, its shares.
+"""One shared GPU, or one shared partition of a GPU: its compute mode, its daemon, its shares.
 
 Promises: what is wanted is on disk before it is done, so that a process killed between any two effects leaves nothing
 that the next call, or `settle` at the next start, does not put right. Start: former mode stored, GPU exclusive, daemon,
@@ -188,7 +188,7 @@ class SharedGpu:
         state = self._take(facts, first or {}) if state is None else state
         try:
             self._directories().make()
-            if facts.mode is not ComputeMode.EXCLUSIVE_PROCESS:
+            if facts.mode not in {None, ComputeMode.EXCLUSIVE_PROCESS}:  # a partition has no mode of its own
                 await self._machine.modes.set(self._uuid, ComputeMode.EXCLUSIVE_PROCESS)
             state = await self._have_daemon(state)
             if state.protocol is MpsProtocol.NAMESPACE:

@@ -1,13 +1,15 @@
 """The compute mode of a GPU: who may use it. Set to EXCLUSIVE_PROCESS while it is shared by MPS.
 
 A GPU is looked for index by index: NVML's own look-up by UUID fails as soon as any GPU of the node is lost. The mode is
-not kept over a reboot. Source: NVML API reference r580, `nvmlDeviceSetComputeMode`, `nvmlDeviceGetHandleByUUID`.
+not kept over a reboot. A MIG device goes by its own UUID, and its compute mode is nobody's business: EXCLUSIVE_PROCESS
+does not go with MIG. Source: NVML API reference r580, `nvmlDeviceSetComputeMode`, `nvmlDeviceGetHandleByUUID`; MIG User
+Guide r580, "CUDA Concurrency Mechanisms".
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -22,6 +24,7 @@ T = TypeVar("T")
 
 # NVML's first initialisation takes seconds per GPU without the persistence daemon.
 _DEADLINE = 30.0
+_MIG_DEVICE = "MIG-"
 
 
 class ComputeMode(enum.IntEnum):
@@ -39,12 +42,12 @@ class UnknownGpuError(VendorError):
 
 @dataclass(frozen=True, slots=True)
 class SharingFacts:
-    """What MPS needs to know of a GPU.
+    """What MPS needs to know of a GPU or MIG device.
 
     Attributes:
-        mode: its compute mode; None while it is partitioned.
+        mode: its compute mode; None while it is partitioned, and for a MIG device.
         protocol: how MPS limits its clients; None where it cannot serve the GPU.
-        partitioned: it is in MIG mode.
+        partitioned: it is a GPU in MIG mode.
         memory_bytes: its memory.
     """
 
@@ -80,6 +83,9 @@ class ComputeModes:
         await self._watchdog.call(f"GPU {uuid}", f"setting {mode.name}", lambda: self._set(uuid, mode), _DEADLINE)
 
     def _look(self, uuid: str) -> SharingFacts:
+        if uuid.startswith(_MIG_DEVICE):
+            return self._look_at_partition(uuid)
+
         def read(index: int, handle: object) -> SharingFacts:
             gpu = self._nvml.read(index)
             partitioned = bool(gpu.mig_enabled)
@@ -91,6 +97,24 @@ class ComputeModes:
             )
 
         return self._with(uuid, read)
+
+    def _look_at_partition(self, uuid: str) -> SharingFacts:
+        self._nvml.open()
+        try:
+            for index in range(self._nvml.count()):
+                for handle in _mig_devices(index):
+                    if pynvml.nvmlDeviceGetUUID(handle) != uuid:
+                        continue
+                    serves = sharing.has_mps(self._nvml.read(index))
+                    memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+                    return SharingFacts(None, MpsProtocol.CLASSIC if serves else None, memory_bytes=memory)
+        except pynvml.NVMLError as error:
+            raise failure(f"MIG device {uuid}", "NVML", error) from error
+        finally:
+            self._nvml.close()
+        raise UnknownGpuError(
+            FailureKind.LOST, f"MIG device {uuid}: no GPU of this node has it; has its GPU instance been destroyed?"
+        )
 
     def _set(self, uuid: str, mode: ComputeMode) -> None:
         def write(_index: int, handle: object) -> None:
@@ -122,6 +146,20 @@ class ComputeModes:
         raise UnknownGpuError(
             FailureKind.LOST, f"GPU {uuid}: this node has no such GPU; was the board exchanged, or its driver unbound?"
         )
+
+
+def _mig_devices(index: int) -> Iterator[Any]:
+    """Yield the handles of a GPU's MIG devices; none for a GPU without MIG, and none for one that does not answer."""
+    try:
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        count = pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
+    except pynvml.NVMLError:
+        return
+    for number in range(count):
+        try:
+            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
+        except pynvml.NVMLError:  # numbers have gaps
+            continue
 
 
 def _mode(gpu: Gpu, handle: object) -> ComputeMode:
