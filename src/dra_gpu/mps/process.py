@@ -1,7 +1,8 @@
 """The control daemon as a process: found by its pid file, watched and ended by a pidfd, which means no other process.
 
-A pid alone proves nothing: it may have been given to another process since. A daemon is ours when its environment names
-our pipe directory. Source: pidfd_open(2); MPS documentation r615, "Legacy MPS v2 Interface" (the pid file).
+A pid alone proves nothing: it may have been given to another process since, and with classic MPS the containers of a
+share can write to the pid file, or put anything in its place. A daemon is ours when its environment names our pipe
+directory. Source: pidfd_open(2); MPS documentation r615, "Legacy MPS v2 Interface" (the pid file).
 """
 
 import asyncio
@@ -9,12 +10,15 @@ import contextlib
 import os
 import select
 import signal
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PID_FILE = "nvidia-cuda-mps-control.pid"
+_DAEMON, _IN_BACKGROUND = b"nvidia-cuda-mps-control", b"-d"
 _PIPE = b"CUDA_MPS_PIPE_DIRECTORY="
+_MAX_PID_TEXT = 32
 
 
 class DaemonProcess:
@@ -84,12 +88,27 @@ class DaemonProcess:
 
 
 def find(pipe: Path) -> DaemonProcess | None:
-    """Return the daemon of a pipe directory; None when it does not run."""
+    """Return the daemon that the pid file of a pipe directory names; None when it does not run."""
+    return hold(_pid_in(pipe / PID_FILE), pipe)
+
+
+def search(pipe: Path) -> DaemonProcess | None:
+    """Return the daemon of a pipe directory whatever its pid file says, by a look at all processes."""
+    for pid, command in _commands():
+        if Path(os.fsdecode(command[0])).name.encode() == _DAEMON and _IN_BACKGROUND in command[1:]:
+            found = hold(pid, pipe)
+            if found is not None:
+                return found
+    return None
+
+
+def children(pid: int, pipe: Path) -> list[DaemonProcess]:
+    """Return the processes that a daemon has started for its pipe directory: its servers."""
     try:
-        pid = int((pipe / PID_FILE).read_text().strip())
-    except (OSError, ValueError):
-        return None
-    return hold(pid, pipe)
+        pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [held for child in pids if (held := hold(int(child), pipe)) is not None]
 
 
 def hold(pid: int, pipe: Path) -> DaemonProcess | None:
@@ -98,13 +117,36 @@ def hold(pid: int, pipe: Path) -> DaemonProcess | None:
         return None
     try:
         pidfd = os.pidfd_open(pid)
-    except OSError:
+    except (OSError, OverflowError):
         return None
     process = DaemonProcess(pid, pidfd)
     if process.alive and _works_for(pid, pipe):
         return process
     process.close()
     return None
+
+
+def _pid_in(file: Path) -> int:
+    """Return the number in a file; 0 where there is none. Waits for nobody and follows no link."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return int(os.read(descriptor, _MAX_PID_TEXT)) if regular else 0
+    except (OSError, ValueError):
+        return 0
+    finally:
+        os.close(descriptor)
+
+
+def _commands() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield every process with its command line."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")
 
 
 def _works_for(pid: int, pipe: Path) -> bool:

@@ -1,11 +1,11 @@
 """What the node plugin asks of the MPS service: five calls, and what goes over its socket.
 
 A *daemon* is NVIDIA's MPS control daemon of one shared GPU, or of one MIG device; that goes by its own UUID wherever a
-GPU goes by one, and the compute mode of its parent is left alone. A *share* is one claim's part of either: with protocol
-3 a namespace of the daemon with limits of its own, with protocol 2 (classic MPS, always in a MIG device) only a name,
-since its limits stand in the client's environment. The service owns the daemons, the GPU's compute mode while it is
-shared, and the namespaces; it keeps what it was asked for on disk, so that a daemon that dies is started again with its
-shares. Every call can be repeated.
+GPU goes by one, and the compute mode of its parent is left alone. A *share* is one claim's part of either: with
+protocol 3 a namespace of the daemon with limits of its own, with protocol 2 (classic MPS, always in a MIG device) only
+a name, since its limits stand in the client's environment. The service owns the daemons, the GPU's compute mode while
+it is shared, and the namespaces; it keeps what it was asked for on disk, so that a daemon that dies is started again
+with its shares. Every call can be repeated.
 Source: MPS documentation r615, "MPS v3 Interface" and "Legacy MPS v2 Interface".
 """
 

@@ -85,11 +85,15 @@ def test_leftovers_are_the_namespaces_of_our_server_that_nobody_wants():
 
 
 @pytest.mark.parametrize(
-    "uuid", ["", "0", "GPU-0", "MIG-01234567-89ab-cdef-0123-456789abcdef", f"{GPU}/..", f"{GPU}\n"]
+    "uuid", ["", "0", "GPU-0", "MIG-0/1/0", "CPU-01234567-89ab-cdef-0123-456789abcdef", f"{GPU}/..", f"{GPU}\n"]
 )
 def test_what_is_no_uuid_of_a_gpu_is_refused(uuid):
-    with pytest.raises(MpsError, match="no GPU's UUID"):
+    with pytest.raises(MpsError, match="no UUID of a GPU or partition"):
         decisions.check(uuid)
+
+
+def test_a_partition_goes_by_the_uuid_of_its_mig_device():
+    decisions.check("MIG-01234567-89ab-cdef-0123-456789abcdef")
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "s-a", "a" * 65, "default", "s_a\n"])
