@@ -279,6 +279,7 @@ def _all() -> dict[str, Profile]:
         Profile("P-dc8", (H100,) * 8, "8 GPUs of 80 GiB, MIG can be switched live, NVLink"),
         Profile("P-a100", (A100,) * 8, "as P-dc8, but a MIG mode change stays pending until a reset"),
         Profile("P-mixed", (PLAIN, H100), "a GPU without MIG and one with it"),
+        Profile("P-mig3", (H100, A100, L4), "MIG that is switched live, MIG that waits for a reset, and no MIG"),
         Profile("P-uma1", (UNIFIED,), "unified memory: memory queries are not supported"),
         Profile("P-nvl4", (GB200,) * 4, "4 GPUs, fabric completed, cluster UUID and clique set", rack=True),
         Profile("P-tegra1", (TEGRA,), "an integrated GPU: no PCI, no device node, few queries"),
