@@ -26,7 +26,7 @@ class NvLink:
     Attributes:
         link: number of the link on its GPU.
         active: it is up.
-        version: NVLink generation as NVML numbers it.
+        version: NVLink generation, 1 and up.
         remote_address: PCI address of the other end, in sysfs' form; None when it cannot be told.
         remote_is_switch: the other end is an NVSwitch, through which every other GPU on it is reached.
     """
@@ -138,6 +138,7 @@ class Gpu:
         multiprocessors: number of SMs.
         pcie_root: `pci<domain>:<bus>` of the root complex.
         numa_node: NUMA node of the PCI device; None instead of -1.
+        numa_nodes: that node first, then those of its socket that are nearest to it; empty where none is known.
         addressing_mode: HMM, ATS or None, as NVML names it.
         mig_capable: the board can be partitioned.
         mig_enabled: it is in MIG mode now.
@@ -147,6 +148,10 @@ class Gpu:
         mig_instances: every GPU instance that exists now, whoever made it.
         nvlinks: every link the board has, active or not.
         nvlink_bandwidth: bytes per second, one direction, summed over the active links.
+        fabric: the multi-node fabric it is a member of.
+        fabric_registered: it has registered with the fabric of its switches, without which NVLink carries nothing from
+            Hopper on; None where there is no such registration.
+        module_id: number of its socket on the baseboard, by which Fabric Manager knows it.
         confidential_compute: the GPU works in confidential mode.
         isolation: what enforces the limits of a share of this GPU, weakest first; None where it cannot be shared.
     """
@@ -164,6 +169,7 @@ class Gpu:
     serial: str | None = None
     pcie_root: str | None = None
     numa_node: int | None = None
+    numa_nodes: tuple[int, ...] = ()
     addressing_mode: str | None = None
     mig_capable: bool | None = None
     mig_enabled: bool | None = None
@@ -174,6 +180,8 @@ class Gpu:
     nvlinks: tuple[NvLink, ...] = ()
     nvlink_bandwidth: int | None = None
     fabric: Fabric | None = None
+    fabric_registered: bool | None = None
+    module_id: int | None = None
     confidential_compute: bool | None = None
     isolation: str | None = None
 
