@@ -29,6 +29,6 @@ def linked(number: int, *others: int, **facts) -> Gpu:
     return gpu(number, nvlinks=links, **facts)
 
 
-def switched(number: int, *, active: bool = True) -> Gpu:
+def switched(number: int, *, active: bool = True, **facts) -> Gpu:
     """Return GPU `number` with one NVLink to a switch."""
-    return gpu(number, nvlinks=(NvLink(link=0, active=active, version=4, remote_is_switch=True),))
+    return gpu(number, nvlinks=(NvLink(link=0, active=active, version=4, remote_is_switch=True),), **facts)
