@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_WITHIN_SECONDS = 20.0
+_WITHIN_SECONDS = 60.0
 
 
 class ClientError(RuntimeError):

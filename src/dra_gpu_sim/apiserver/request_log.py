@@ -72,7 +72,7 @@ class RequestLog:
         """The requests for a change after a mark."""
         return [record for record in self.since(mark, resource=resource) if record.is_write]
 
-    async def wait_for(self, condition: Callable[["RequestLog"], object], within: float = 10.0) -> None:
+    async def wait_for(self, condition: Callable[["RequestLog"], object], within: float = 30.0) -> None:
         """Return as soon as the log satisfies a condition; ``TimeoutError`` after ``within`` seconds."""
         async with asyncio.timeout(within), self._changed:
             await self._changed.wait_for(lambda: bool(condition(self)))

@@ -112,7 +112,7 @@ class LocalCluster:
         self._stack.callback(kubelet.close)
         return kubelet
 
-    async def wait_slices(self, count: int, *, within: float = 20.0) -> list[dict[str, Any]]:
+    async def wait_slices(self, count: int, *, within: float = 60.0) -> list[dict[str, Any]]:
         """Return the driver's slices as soon as the pool is complete and has `count` devices.
 
         Raises:

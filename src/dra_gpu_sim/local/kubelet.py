@@ -7,6 +7,7 @@ registered instance is used, and a registration socket that goes away takes its 
 
 import asyncio
 import contextlib
+import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,7 @@ class Kubelet:
         """Directory in which plugins put their registration sockets."""
         return self.root / "plugins_registry"
 
-    async def wait_registered(self, driver: str, *, count: int = 1, within: float = 20.0) -> Plugin:
+    async def wait_registered(self, driver: str, *, count: int = 1, within: float = 60.0) -> Plugin:
         """Register what appears until `count` instances of the driver are there; return the newest.
 
         Raises:
@@ -100,12 +101,12 @@ class Kubelet:
 
     async def look(self) -> None:
         """Register plugins whose sockets appeared, forget those whose sockets are gone."""
-        present = {path for path in self.registry.rglob("*") if path.is_socket()} if self.registry.is_dir() else set()
+        present = self._sockets()
         for plugin in [plugin for plugin in self.plugins if plugin.socket not in present]:
             plugin.channel.close()
             self.plugins.remove(plugin)
         known = {plugin.socket for plugin in self.plugins}
-        for socket in sorted(present - known, key=lambda path: path.stat().st_mtime_ns):
+        for socket in sorted(present.keys() - known, key=present.__getitem__):
             with contextlib.suppress(OSError, TimeoutError, GRPCError, StreamTerminatedError):
                 self.plugins.append(await register(socket))
 
@@ -131,6 +132,16 @@ class Kubelet:
         response = await stub.NodeUnprepareResources(request, timeout=within)
         return {uid: claim.error for uid, claim in response.claims.items()}
 
+    def _sockets(self) -> dict[Path, int]:
+        """Return the sockets in the registry with the time at which they were made; plugins come and go meanwhile."""
+        found = {}
+        for path in self.registry.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                if stat.S_ISSOCK(status.st_mode):
+                    found[path] = status.st_mtime_ns
+        return found
+
     def _newest(self, driver: str) -> Plugin:
         found = [plugin for plugin in self.plugins if plugin.name == driver]
         if not found:
@@ -139,16 +150,20 @@ class Kubelet:
 
 
 @contextlib.asynccontextmanager
-async def introduced(socket: Path) -> AsyncIterator[tuple[RegistrationStub, PluginInfo]]:
-    """Connect to a registration socket and let the plugin behind it say who it is."""
+async def introduced(socket: Path, within: float = INFO_SECONDS) -> AsyncIterator[tuple[RegistrationStub, PluginInfo]]:
+    """Connect to a registration socket and let the plugin behind it say who it is within so many seconds."""
     with contextlib.closing(Channel(path=str(socket))) as channel:
         stub = RegistrationStub(channel)
-        yield stub, await stub.GetInfo(InfoRequest(), timeout=INFO_SECONDS)
+        yield stub, await stub.GetInfo(InfoRequest(), timeout=within)
 
 
-async def register(socket: Path) -> Plugin:
-    """Register the plugin behind a registration socket; the kubelet connects to its service before it tells."""
-    async with introduced(socket) as (stub, info):
+async def register(socket: Path, within: float = INFO_SECONDS) -> Plugin:
+    """Register the plugin behind a registration socket; the kubelet connects to its service before it tells.
+
+    The kubelet gives a plugin a second to say who it is and comes back to one that did not; whoever does not come back
+    is more patient.
+    """
+    async with introduced(socket, within) as (stub, info):
         plugin = Plugin(socket, info.name, info.endpoint, tuple(info.supported_versions), Channel(path=info.endpoint))
         try:
             await plugin.channel.__connect__()

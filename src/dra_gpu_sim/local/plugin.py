@@ -132,7 +132,7 @@ class PluginProcess:
 
     async def kill(self) -> None:
         """Kill it as a power cut would, and collect it."""
-        await self._end(signal.SIGKILL, within=10)
+        await self._end(signal.SIGKILL, within=30)
 
     async def stop(self, within: float = 30) -> int:
         """Ask it to end, as Kubernetes does, and return its exit status.

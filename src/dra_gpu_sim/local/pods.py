@@ -18,7 +18,7 @@ from dra_gpu_sim.local.containers import Container
 from dra_gpu_sim.local.kubelet import Claim, Device, Kubelet
 
 _PIPE = "CUDA_MPS_PIPE_DIRECTORY"
-_SMI_SECONDS = 10.0
+_SMI_SECONDS = 30.0
 
 
 class PodError(Exception):
@@ -68,7 +68,7 @@ class LocalPod:
         devices: list[dict[str, Any]] = found["status"].get("devices", [])
         return devices
 
-    async def wait_status(self, within: float = 10.0) -> list[dict[str, Any]]:
+    async def wait_status(self, within: float = 30.0) -> list[dict[str, Any]]:
         """Return `status.devices` as soon as it is there.
 
         Raises:
