@@ -10,7 +10,7 @@ from dra_gpu.kubelet._proto.dra_v1_grpc import DRAPluginStub
 from dra_gpu.kubelet._proto.dra_v1_pb2 import NodePrepareResourcesRequest, NodeUnprepareResourcesRequest
 from dra_gpu.kubelet._proto.registration_v1_grpc import RegistrationStub
 from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest, PluginInfo, RegistrationStatus
-from dra_gpu_sim.local.kubelet import CALL_SECONDS, INFO_SECONDS, Claim
+from dra_gpu_sim.local.kubelet import CALL_SECONDS, Claim
 
 
 class CallFailedError(Exception):
@@ -54,7 +54,7 @@ async def register(registration: Path) -> PluginInfo:
     channel = Channel(path=str(registration))
     try:
         stub = RegistrationStub(channel)
-        info = await stub.GetInfo(InfoRequest(), timeout=INFO_SECONDS)
+        info = await stub.GetInfo(InfoRequest(), timeout=CALL_SECONDS)  # a kubelet that gets none asks again
         await stub.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=True), timeout=CALL_SECONDS)
     finally:
         channel.close()

@@ -11,7 +11,7 @@ from dra_gpu.kubelet import registration, server
 from dra_gpu.kubelet.server import KubeletServer
 from dra_gpu.kubelet.service import ClaimError, ClaimRef, PreparedClaim, PreparedDevice
 from dra_gpu.kubelet.sockets import socket_paths
-from tests.component.kubelet.fake_kubelet import FakeKubelet
+from tests.component.kubelet.fake_kubelet import PATIENCE, FakeKubelet
 
 DRIVER = "gpu.nvidia.com"
 
@@ -93,7 +93,7 @@ def short_path() -> Iterator[Path]:
 @pytest.fixture
 async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(server, "CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(server, "DEREGISTRATION_SECONDS", 5.0)
+    monkeypatch.setattr(server, "DEREGISTRATION_SECONDS", PATIENCE)
     monkeypatch.setattr(registration, "RECONNECT_SECONDS", 0.01)
     node = Node(short_path)
     yield node

@@ -15,6 +15,8 @@ from dra_gpu.kubelet._proto.registration_v1_pb2 import PluginInfo, RegistrationS
 from dra_gpu_sim.local import kubelet as local
 from dra_gpu_sim.local.kubelet import Plugin
 
+PATIENCE = 30.0  # seconds for what takes milliseconds: the machine may be busy with something else
+
 
 class FakeKubelet:
     """One kubelet life: registers plugins, holds one connection to each, and drops them when it stops."""
@@ -23,17 +25,19 @@ class FakeKubelet:
         self.channels: dict[str, Channel] = {}
 
     async def info(self, registration: Path) -> PluginInfo:
-        async with local.introduced(registration) as (_, info):
+        async with local.introduced(registration, PATIENCE) as (_, info):
             return info
 
     async def register(self, registration: Path) -> Plugin:
-        plugin = await local.register(registration)
+        plugin = await local.register(registration, PATIENCE)
         self.channels[plugin.endpoint] = plugin.channel
         return plugin
 
     async def refuse(self, registration: Path, error: str) -> None:
-        async with local.introduced(registration) as (stub, _):
-            await stub.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=False, error=error), timeout=5)
+        async with local.introduced(registration, PATIENCE) as (stub, _):
+            await stub.NotifyRegistrationStatus(
+                RegistrationStatus(plugin_registered=False, error=error), timeout=PATIENCE
+            )
 
     def deregister(self, endpoint: str) -> None:
         self.channels.pop(endpoint).close()
@@ -59,7 +63,7 @@ class FakeKubelet:
         return await DraV1Beta1Stub(self.channels[endpoint]).NodeUnprepareResources(request, timeout=timeout)
 
 
-async def until_removed(path: Path, seconds: float = 5) -> None:
+async def until_removed(path: Path, seconds: float = PATIENCE) -> None:
     """Wait as the kubelet's registry watch does, by looking; the kubelet has inotify, this file has a deadline."""
     async with asyncio.timeout(seconds):
         while path.exists():

@@ -9,7 +9,7 @@ from grpclib.exceptions import GRPCError
 from dra_gpu.kubelet.connections import GrpcSocket
 from dra_gpu.kubelet.registration import RegistrationReport
 from tests.component.kubelet.conftest import DRIVER, Node, ScriptedService, in_the_middle_of_a_prepare
-from tests.component.kubelet.fake_kubelet import FakeKubelet
+from tests.component.kubelet.fake_kubelet import PATIENCE, FakeKubelet
 
 ONE = ("default", "one", "uid-1")
 BAD = ("default", "bad", "uid-2")
@@ -80,7 +80,7 @@ async def test_a_restarted_kubelet_registers_the_running_driver_again(node: Node
     await first.register(server.paths.registration)
     assert await changes.get()
     first.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert not await changes.get()
     await second.register(server.paths.registration)
 
@@ -161,7 +161,7 @@ async def test_the_kubelets_deadline_is_answered_before_it_ends(
     info = await kubelet.register(server.paths.registration)
     service.go_on.clear()
 
-    response = await kubelet.prepare(info.endpoint, ONE, timeout=2)
+    response = await kubelet.prepare(info.endpoint, ONE, timeout=5)
 
     assert "not done within" in response.claims["uid-1"].error
 
@@ -176,7 +176,7 @@ async def test_a_kubelet_that_goes_away_does_not_cut_the_work_it_asked_for(
     await asyncio.wait({call})
     service.go_on.set()
 
-    assert await server.running.wait_idle(5)
+    assert await server.running.wait_idle(PATIENCE)
     assert service.finished == 1
     assert not service.cancelled
 
@@ -187,7 +187,7 @@ async def test_sixteen_calls_run_at_once(node: Node, service: ScriptedService, k
     service.go_on.clear()
 
     calls = [asyncio.ensure_future(kubelet.prepare(info.endpoint, ("ns", f"c{i}", f"u{i}"))) for i in range(16)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while server.running.count < 16:
             await asyncio.sleep(0.001)
     service.go_on.set()
@@ -212,7 +212,7 @@ async def test_bytes_that_are_no_http2_end_that_connection_alone(node: Node, ser
 
     reader, writer = await asyncio.open_unix_connection(info.endpoint)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 4)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -224,7 +224,7 @@ async def _call_registration_on(kubelet: FakeKubelet, endpoint: str) -> None:
     from dra_gpu.kubelet._proto.registration_v1_grpc import RegistrationStub
     from dra_gpu.kubelet._proto.registration_v1_pb2 import InfoRequest
 
-    await RegistrationStub(kubelet.channels[endpoint]).GetInfo(InfoRequest(), timeout=5)
+    await RegistrationStub(kubelet.channels[endpoint]).GetInfo(InfoRequest(), timeout=PATIENCE)
 
 
 async def test_ended_calls_of_a_long_connection_are_not_remembered_for_ever(node: Node, service, kubelet: FakeKubelet):

@@ -9,7 +9,7 @@ from grpclib.exceptions import GRPCError
 from dra_gpu.kubelet import server as server_module
 from dra_gpu.kubelet.server import DrainReport
 from tests.component.kubelet.conftest import Node, ScriptedService, in_the_middle_of_a_prepare
-from tests.component.kubelet.fake_kubelet import FakeKubelet, until_removed
+from tests.component.kubelet.fake_kubelet import PATIENCE, FakeKubelet, until_removed
 
 TWO = ("default", "two", "uid-2")
 
@@ -112,10 +112,13 @@ async def test_while_stopping_no_kubelet_can_register_the_driver(
     await stop
 
 
-async def test_an_idle_server_nobody_registered_stops_at_once(node: Node, service: ScriptedService):
+async def test_an_idle_server_nobody_registered_waits_for_no_kubelet(
+    node: Node, service: ScriptedService, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server_module, "DEREGISTRATION_SECONDS", 10 * PATIENCE)
     server = await node.start(service)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         assert await server.stop() == DrainReport(finished=True, abandoned=0)
 
     assert not server.registration.registered.is_set()
@@ -128,7 +131,7 @@ async def test_a_kubelet_that_does_not_hang_up_is_waited_for_only_so_long(
     server = await node.start(service)
     await kubelet.register(server.paths.registration)
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE):
         await server.stop()
 
     assert not server.paths.service.exists()

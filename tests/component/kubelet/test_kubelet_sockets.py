@@ -6,11 +6,12 @@ import socket
 
 import pytest
 
+from dra_gpu.kubelet import foreign
 from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.listening import SocketBusyError, listen_at
 from dra_gpu.kubelet.registration import PluginIdentity, Registration, RegistrationState
 from tests.component.kubelet.conftest import DRIVER, Node, ScriptedService
-from tests.component.kubelet.fake_kubelet import FakeKubelet
+from tests.component.kubelet.fake_kubelet import PATIENCE, FakeKubelet
 
 ONE = ("default", "one", "uid-1")
 
@@ -77,7 +78,7 @@ async def test_sockets_removed_under_a_running_driver_come_back_and_it_can_be_re
 
     shutil.rmtree(node.registry)
     shutil.rmtree(node.plugins)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not (server._dra.in_place() and server._registry.in_place()):
             await asyncio.sleep(0.005)
 
@@ -137,7 +138,10 @@ async def test_a_driver_of_our_name_that_is_not_ours_is_found_and_named(node: No
     assert "uninstall one of the two" in str(found)
 
 
-async def test_other_drivers_stale_sockets_and_mute_listeners_are_not_foreign(node: Node, foreign_plugin):
+async def test_other_drivers_stale_sockets_and_mute_listeners_are_not_foreign(
+    node: Node, foreign_plugin, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(foreign, "ANSWER_SECONDS", 0.5)
     await foreign_plugin(node.registry / "other.example.com-reg.sock", "other.example.com")
     stale_socket(node.registry / "stale-reg.sock")
     mute = listen_at(node.registry / f"{DRIVER}-mute-reg.sock")
@@ -166,6 +170,8 @@ async def test_each_plugin_is_asked_once_for_as_long_as_its_socket_is_the_same(n
 async def foreign_plugin(monkeypatch: pytest.MonkeyPatch):
     """Starts a plugin that registers as a driver of some name and is none of ours."""
     from dra_gpu.kubelet.connections import GrpcSocket
+
+    monkeypatch.setattr(foreign, "ANSWER_SECONDS", PATIENCE)
 
     class Foreign(Registration):
         async def GetInfo(self, stream) -> None:  # noqa: N802 - the protocol's name

@@ -119,11 +119,12 @@ async def test_no_claims_need_no_service():
 @pytest.mark.parametrize(("left", "expected"), [(45, 44), (None, 44), (2, 1.8), (10**9, 119)])
 async def test_the_service_has_to_be_done_a_margin_before_the_caller_stops_listening(left, expected):
     service = Service({"uid-1": READY})
-    now = asyncio.get_running_loop().time()
+    clock = asyncio.get_running_loop().time
+    before = clock()
 
     await calls_to(service).prepare([ONE], left)
 
-    assert service.deadlines[0] - now == pytest.approx(expected, abs=0.1)
+    assert before + expected <= service.deadlines[0] <= clock() + expected
 
 
 async def test_a_service_that_overruns_is_answered_for_and_goes_on():
@@ -135,7 +136,7 @@ async def test_a_service_that_overruns_is_answered_for_and_goes_on():
     assert "the work goes on and the kubelet's next call finds it" in answers["uid-1"].message
     assert calls.running.count == 1
     service.go_on.set()
-    assert await calls.running.wait_idle(5)
+    assert await calls.running.wait_idle(30)
     assert service.ended == "finished"
 
 
@@ -150,7 +151,7 @@ async def test_a_client_that_goes_away_does_not_cut_the_work():
         await call
 
     service.go_on.set()
-    assert await calls.running.wait_idle(5)
+    assert await calls.running.wait_idle(30)
     assert service.ended == "finished"
 
 

@@ -27,7 +27,7 @@ class Reports:
         self.queue.put_nowait(report)
 
     async def next(self) -> RegistrationReport:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self.queue.get()
 
 
