@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class ApiServer:
         self._host = "127.0.0.1"
         self._ssl: ssl.SSLContext | None = None
         self._listener: asyncio.Server | None = None
+        self._reserved: socket.socket | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._watches: set[Watch] = set()
         self._reopening: asyncio.Task[None] | None = None
@@ -63,8 +65,9 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0, ssl_context: ssl.SSLContext | None = None) -> None:
         """Listen. Port 0 takes a free one; with ``ssl_context`` it speaks TLS."""
         self._host, self._ssl = host, ssl_context
-        self._listener = await asyncio.start_server(self._on_connection, host, port, ssl=ssl_context)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._reserved = _reserve(host, port)
+        self.port = self._reserved.getsockname()[1]
+        await self.reopen()
 
     async def stop(self) -> None:
         """Close everything; returns when no task of the server is left."""
@@ -72,6 +75,8 @@ class ApiServer:
             self._reopening.cancel()
             await asyncio.gather(self._reopening, return_exceptions=True)
         self._close_listener()
+        if self._reserved is not None:
+            self._reserved.close()
         tasks = list(self._connections)
         for task in tasks:
             task.cancel()
@@ -246,3 +251,19 @@ class ApiServer:
             query=exchange.request.raw_query,
             body_bytes=len(exchange.request.body),
         )
+
+
+def _reserve(host: str, port: int) -> socket.socket:
+    """Take a port for as long as the server lives: while it refuses connections nobody else may be given its port.
+
+    A bound socket that does not listen refuses connections, and with SO_REUSEADDR on both another one may listen beside
+    it (Source: Linux, inet_csk_bind_conflict).
+    """
+    taken = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, port))
+    except OSError:
+        taken.close()
+        raise
+    return taken
