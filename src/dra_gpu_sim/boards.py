@@ -27,7 +27,7 @@ _SWITCH, _FABRIC = "switch", "fabric"
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
-    """How a board is linked. Speed: MB/s, one link, one direction."""
+    """How a board is linked. Version: NVML_NVLINK_VERSION_*. Speed: MB/s, one link, one direction."""
 
     links: int
     version: int
@@ -67,10 +67,10 @@ class Board:
     bar1_mib: int = 0
 
 
-_GEN3 = NvLink(links=12, version=3, speed_mbps=25_781, remote=_SWITCH, switches=6)
-_GEN4 = NvLink(links=18, version=4, speed_mbps=26_562, remote=_SWITCH, switches=4)
-_GEN5 = NvLink(links=18, version=5, speed_mbps=53_125, remote=_SWITCH, switches=2)
-_RACK = NvLink(links=18, version=5, speed_mbps=53_125, remote=_FABRIC, switches=9)
+_GEN3 = NvLink(links=12, version=4, speed_mbps=25_781, remote=_SWITCH, switches=6)
+_GEN4 = NvLink(links=18, version=6, speed_mbps=26_562, remote=_SWITCH, switches=4)
+_GEN5 = NvLink(links=18, version=7, speed_mbps=53_125, remote=_SWITCH, switches=2)
+_RACK = NvLink(links=18, version=7, speed_mbps=53_125, remote=_FABRIC, switches=9)
 
 A100 = Board(
     name="NVIDIA A100-SXM4-80GB",

@@ -191,7 +191,7 @@ def test_a_rack_tray_reports_its_cluster_clique_and_memory_nodes(make_node, load
 def test_links_of_an_hgx_board_end_at_switches(nvml):
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     assert nvml.nvmlDeviceGetNvLinkState(handle, 17) == 1
-    assert nvml.nvmlDeviceGetNvLinkVersion(handle, 0) == 4
+    assert nvml.nvmlDeviceGetNvLinkVersion(handle, 0) == nvml.NVML_NVLINK_VERSION_4_0
     assert nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, 0) == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
     assert nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, 0).busId == "00000000:05:00.0"
     assert code(lambda: nvml.nvmlDeviceGetNvLinkState(handle, 18)) == nvml.NVML_ERROR_INVALID_ARGUMENT
@@ -200,7 +200,7 @@ def test_links_of_an_hgx_board_end_at_switches(nvml):
 def test_field_values_carry_a_result_each(nvml):
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     speed, recovery, version, unknown = nvml.nvmlDeviceGetFieldValues(handle, [90, 230, (166, 3), 12])
-    assert (speed.value.uiVal, recovery.value.uiVal, version.value.uiVal) == (26_562, 0, 4)
+    assert (speed.value.uiVal, recovery.value.uiVal, version.value.uiVal) == (26_562, 0, nvml.NVML_NVLINK_VERSION_4_0)
     assert unknown.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED
 
 

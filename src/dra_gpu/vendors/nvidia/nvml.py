@@ -6,21 +6,19 @@ answers None: only the UUID is mandatory, and no optional query ever removes a G
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 from dra_gpu.inventory import pci
-from dra_gpu.inventory.model import DriverVersions, Fabric, Gpu, NvLink
+from dra_gpu.inventory.model import DriverVersions, Gpu
 from dra_gpu.vendors.base import FailureKind, VendorError
-from dra_gpu.vendors.nvidia import names
+from dra_gpu.vendors.nvidia import names, nvlink
+from dra_gpu.vendors.nvidia.queries import optional, text
 
-T = TypeVar("T")
 _MIB = 2**20
-_MB = 10**6
-_NULL_CLUSTER = bytes(16)
 # NVML_ERROR_* by what a caller can do about them (NVML API reference, nvmlReturn_t).
 _KINDS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: FailureKind.UNSUPPORTED,
@@ -61,7 +59,7 @@ class Nvml:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                _optional(pynvml.nvmlShutdown)
+                optional(pynvml.nvmlShutdown)
 
     def _initialise(self) -> None:
         if pynvml.nvmlLib is None:
@@ -80,9 +78,9 @@ class Nvml:
     @staticmethod
     def versions() -> DriverVersions:
         """Return the versions of the kernel driver and of CUDA (`13.4`), empty where they cannot be read."""
-        cuda = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+        cuda = optional(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
         return DriverVersions(
-            driver=_text(_optional(pynvml.nvmlSystemGetDriverVersion)) or "",
+            driver=text(optional(pynvml.nvmlSystemGetDriverVersion)) or "",
             compute_api=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
         )
 
@@ -110,8 +108,8 @@ class Nvml:
         except pynvml.NVMLError as error:
             raise failure(f"GPU {index}", "nvmlDeviceGetHandleByIndex_v2", error) from error
         try:
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        except (pynvml.NVMLError, AttributeError, ValueError) as error:  # the latter two: see `_optional`
+            uuid = text(pynvml.nvmlDeviceGetUUID(handle))
+        except (pynvml.NVMLError, AttributeError, ValueError) as error:  # the latter two: see `queries.optional`
             raise failure(f"GPU {index}", "nvmlDeviceGetUUID", error) from error
         if not uuid:
             raise VendorError(FailureKind.UNSUPPORTED, f"GPU {index}: NVML gives it an empty UUID; reload the driver")
@@ -133,103 +131,44 @@ def failure(subject: str, call: str, error: Exception) -> VendorError:
 
 
 def _facts(index: int, handle: Any, uuid: str) -> Gpu:
-    memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    capability = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    cores = _optional(pynvml.nvmlDeviceGetNumGpuCores, handle)
-    mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
-    mode = _optional(pynvml.nvmlDeviceGetAddressingMode, handle)
-    brand = _optional(pynvml.nvmlDeviceGetBrand, handle)
-    architecture = _optional(pynvml.nvmlDeviceGetArchitecture, handle)
-    links = tuple(_links(handle))
+    memory = optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    cores = optional(pynvml.nvmlDeviceGetNumGpuCores, handle)
+    mig = optional(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = optional(pynvml.nvmlDeviceGetAddressingMode, handle)
+    brand = optional(pynvml.nvmlDeviceGetBrand, handle)
+    architecture = optional(pynvml.nvmlDeviceGetArchitecture, handle)
+    links = tuple(nvlink.links(handle))
+    registration = nvlink.registration(handle)
     return Gpu(
         uuid=uuid,
         index=index,
-        minor=_optional(pynvml.nvmlDeviceGetMinorNumber, handle),
+        minor=optional(pynvml.nvmlDeviceGetMinorNumber, handle),
         pci_address=_address(handle),
-        product_name=_text(_optional(pynvml.nvmlDeviceGetName, handle)),
+        product_name=text(optional(pynvml.nvmlDeviceGetName, handle)),
         brand=names.brand(brand),
         architecture=names.architecture(architecture),
         compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
         memory_bytes=None if memory is None or not memory.total else int(memory.total) // _MIB * _MIB,
         multiprocessors=names.multiprocessors(cores, capability),
-        serial=_text(_optional(pynvml.nvmlDeviceGetSerial, handle)),
+        serial=text(optional(pynvml.nvmlDeviceGetSerial, handle)),
         addressing_mode=names.addressing_mode(mode),
         mig_capable=mig is not None,
         mig_enabled=None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
         nvlinks=links,
-        nvlink_bandwidth=_bandwidth(handle, links),
-        fabric=_fabric(handle),
+        nvlink_bandwidth=nvlink.bandwidth(handle, links),
+        fabric=registration.fabric,
+        fabric_registered=registration.complete,
+        module_id=optional(pynvml.nvmlDeviceGetModuleId, handle),
         confidential_compute=_confidential_compute(),
     )
 
 
 def _address(handle: Any) -> str | None:
-    info = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
-    return None if info is None else pci.normalise(_text(info.busId) or "")
-
-
-def _links(handle: Any) -> Iterator[NvLink]:
-    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
-        if state is None:
-            return
-        if not state:
-            yield NvLink(link=link, active=False)
-            continue
-        remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-        kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
-        yield NvLink(
-            link=link,
-            active=True,
-            version=_optional(pynvml.nvmlDeviceGetNvLinkVersion, handle, link),
-            remote_address=None if remote is None else pci.normalise(_text(remote.busId) or ""),
-            remote_is_switch=kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH,
-        )
-
-
-def _bandwidth(handle: Any, links: tuple[NvLink, ...]) -> int | None:
-    """Sum the speed of the active links; NVML gives MB/s of one direction (`nvidia-smi nvlink -s`)."""
-    active = [link.link for link in links if link.active]
-    if not active:
-        return None
-    fields = [(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, link) for link in active]
-    values = _optional(pynvml.nvmlDeviceGetFieldValues, handle, fields)
-    speeds = [int(value.value.uiVal) for value in values or () if value.nvmlReturn == pynvml.NVML_SUCCESS]
-    return sum(speeds) * _MB if len(speeds) == len(active) else None
-
-
-def _fabric(handle: Any) -> Fabric | None:
-    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
-    if _optional(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
-        return None
-    cluster = bytes(info.clusterUuid)
-    if info.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED or info.status or cluster == _NULL_CLUSTER:
-        return None
-    text = cluster.hex()
-    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
-    return Fabric(cluster_uuid="-".join(parts), clique_id=int(info.cliqueId))
+    info = optional(pynvml.nvmlDeviceGetPciInfo, handle)
+    return None if info is None else pci.normalise(text(info.busId) or "")
 
 
 def _confidential_compute() -> bool | None:
-    state = _optional(pynvml.nvmlSystemGetConfComputeState)
+    state = optional(pynvml.nvmlSystemGetConfComputeState)
     return None if state is None else state.ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_ENABLED
-
-
-def _optional(call: Callable[..., T], *arguments: Any) -> T | None:
-    """Call NVML for a fact that may be missing.
-
-    `AttributeError` and `ValueError` come from nvidia-ml-py itself, for a symbol that the library lacks or bytes that
-    are no text.
-    """
-    try:
-        return call(*arguments)
-    except (pynvml.NVMLError, AttributeError, ValueError):
-        return None
-
-
-def _text(value: str | bytes | None) -> str | None:
-    """Return readable text: NVML's buffers may hold anything when a board's flash is damaged."""
-    if value is None:
-        return None
-    text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return "".join(character for character in text.strip("\0 ") if character.isprintable()) or None
