@@ -20,7 +20,8 @@ def of_whole_gpu(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[st
     """Return the attributes of the `gpu` view."""
     attributes = _common(gpu, driver, View.GPU)
     _put_string(attributes, "nvlinkGroup", nvlink_group)
-    _put_int(attributes, "nvlinkVersion", max((link.version or 0 for link in gpu.nvlinks if link.active), default=None))
+    generations = [link.version for link in gpu.nvlinks if link.active and link.version is not None]
+    _put_int(attributes, "nvlinkVersion", max(generations, default=None))
     _put_string(attributes, "fabricClique", gpu.fabric.clique if gpu.fabric else None)
     _put_bool(attributes, "confidentialCompute", gpu.confidential_compute)
     _put_bool(attributes, "migCapable", gpu.mig_capable)
