@@ -159,7 +159,8 @@ def _facts(index: int, handle: Any, uuid: str) -> Gpu:
         nvlink_bandwidth=nvlink.bandwidth(handle, links),
         fabric=registration.fabric,
         fabric_registered=registration.complete,
-        module_id=optional(pynvml.nvmlDeviceGetModuleId, handle),
+        # Without an integer of its own the call writes into one that all threads share.
+        module_id=optional(pynvml.nvmlDeviceGetModuleId, handle, ctypes.c_uint()),
         confidential_compute=_confidential_compute(),
     )
 
