@@ -1,12 +1,15 @@
 """`resource.dra-gpu.dev/v1alpha1`: this driver's own opaque configs, for what NVIDIA's kinds cannot say."""
 
 import enum
+from collections.abc import Iterator
+from typing import Final, Literal
 
 import msgspec
 
-from dra_gpu.api.config_error import InvalidConfigError
+from dra_gpu.api.config_error import FieldProblem
+from dra_gpu.api.strict import Strict
 
-API_VERSION = "resource.dra-gpu.dev/v1alpha1"
+API_VERSION: Final = "resource.dra-gpu.dev/v1alpha1"
 
 
 class SharedStrategy(enum.Enum):
@@ -31,16 +34,8 @@ class ClientPriority(enum.Enum):
     BELOW_NORMAL = "BelowNormal"
 
 
-class SharedGpuConfig(
-    msgspec.Struct,
-    rename="camel",
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    frozen=True,
-    tag_field="kind",
-    tag="SharedGpuConfig",
-):
-    """Config of a device of the `shared` view.
+class SharedGpuConfig(Strict, frozen=True, tag_field="kind", tag="SharedGpuConfig"):
+    """Config of a device of the views `shared` and `shared-mig`.
 
     Attributes:
         api_version: always `API_VERSION`.
@@ -49,42 +44,25 @@ class SharedGpuConfig(
         client_priority: of its processes; belongs to MPS.
     """
 
-    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
+    api_version: Literal["resource.dra-gpu.dev/v1alpha1"] = msgspec.field(name="apiVersion", default=API_VERSION)
     strategy: SharedStrategy = SharedStrategy.AUTO
     enforcement: Enforcement = Enforcement.BEST_EFFORT
     client_priority: ClientPriority = ClientPriority.NORMAL
 
 
-_decoder = msgspec.json.Decoder(SharedGpuConfig)
-
-
-def decode(parameters: bytes) -> SharedGpuConfig:
-    """Decode and validate a config of this driver's own.
-
-    Raises:
-        InvalidConfigError: not JSON, an unknown kind, version, field or value, or fields that exclude each other.
-    """
-    try:
-        config = _decoder.decode(parameters)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidConfigError(
-            f"opaque config of {API_VERSION}: {error}; the only kind is SharedGpuConfig"
-        ) from error
-    if config.api_version != API_VERSION:
-        raise InvalidConfigError(f"apiVersion {config.api_version[:80]!r} is not known: write {API_VERSION}")
-    if config.strategy is SharedStrategy.TIME_SLICING:
-        _refuse_what_time_slices_lack(config)
-    return config
-
-
-def _refuse_what_time_slices_lack(config: SharedGpuConfig) -> None:
+def problems(config: SharedGpuConfig) -> Iterator[FieldProblem]:
+    """Yield what the fields of a config say that cannot be, each alone or together."""
+    if config.strategy is not SharedStrategy.TIME_SLICING:
+        return
     if config.enforcement is Enforcement.REQUIRED:
-        raise InvalidConfigError(
-            "enforcement Required cannot be met with strategy TimeSlicing, which limits nothing: write strategy MPS or "
-            "Auto, or enforcement BestEffort"
+        yield FieldProblem(
+            "enforcement",
+            "is Required, which cannot be met with strategy TimeSlicing: that limits nothing",
+            "write strategy MPS or Auto, or enforcement BestEffort",
         )
     if config.client_priority is not ClientPriority.NORMAL:
-        raise InvalidConfigError(
-            f"clientPriority {config.client_priority.value} belongs to MPS and means nothing with strategy "
-            "TimeSlicing: remove it, or write strategy MPS"
+        yield FieldProblem(
+            "clientPriority",
+            f"is {config.client_priority.value}, which belongs to MPS and means nothing with strategy TimeSlicing",
+            "remove it, or write strategy MPS",
         )

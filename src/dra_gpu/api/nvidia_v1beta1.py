@@ -1,19 +1,25 @@
-"""`resource.nvidia.com/v1beta1`: the opaque configs of NVIDIA's driver, with its names, defaults and limits.
+"""`resource.nvidia.com/v1beta1`: the opaque configs of NVIDIA's GPU driver, with its names, defaults and limits.
 
 A config from a user is decoded strictly: an unknown field is an error that names it. The journal keeps the steps that
-a config led to, never the config, so that what was accepted once still works after a downgrade.
+a config led to, never the config, so that what was accepted once still works after a downgrade. A field may be null
+where NVIDIA's is optional; that is the same as leaving it out.
 Source: kubernetes-sigs/dra-driver-nvidia-gpu v0.5, api/nvidia.com/resource/v1beta1.
 """
 
 import enum
+from collections.abc import Iterator
+from typing import Final, Literal
 
 import msgspec
 
 from dra_gpu.api import quantity
-from dra_gpu.api.config_error import InvalidConfigError
+from dra_gpu.api.config_error import FieldProblem, InvalidConfigError
+from dra_gpu.api.quantity import Quantity
+from dra_gpu.api.strict import Strict
 
-API_VERSION = "resource.nvidia.com/v1beta1"
+API_VERSION: Final = "resource.nvidia.com/v1beta1"
 _MEBI = 2**20
+# NVIDIA's webhook lets 0 pass and hands it to MPS, which knows 1 to 100 (MPS documentation r615).
 _MIN_PERCENT, _MAX_PERCENT = 1, 100
 
 
@@ -33,33 +39,37 @@ class TimeSliceInterval(enum.Enum):
     LONG = "Long"
 
 
-class _Strict(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, frozen=True):
-    """A camelCase object that refuses fields it does not know."""
-
-
-class TimeSlicingConfig(_Strict, frozen=True):
+class TimeSlicingConfig(Strict, frozen=True):
     """Settings of the strategy TimeSlicing."""
 
-    interval: TimeSliceInterval = TimeSliceInterval.DEFAULT
+    interval: TimeSliceInterval | None = TimeSliceInterval.DEFAULT
 
 
-class MpsConfig(_Strict, frozen=True):
+class MpsConfig(Strict, frozen=True):
     """Settings of the strategy MPS.
 
     Attributes:
         default_active_thread_percentage: percent of the SMs for each client process, 1 to 100.
         default_pinned_device_memory_limit: quantity of device memory for each client process, at least 1Mi.
-        default_per_device_pinned_memory_limit: the same by UUID or by index among the devices that the config governs.
+        per_device_limits: the same by UUID or by index among the devices that the config governs; see
+            `default_per_device_pinned_memory_limit`.
         multi_user: one server for all users. Here every server is one, so that both values are met.
     """
 
     default_active_thread_percentage: int | None = None
-    default_pinned_device_memory_limit: str | None = None
-    default_per_device_pinned_memory_limit: dict[str, str] = {}
-    multi_user: bool = False
+    default_pinned_device_memory_limit: Quantity | None = None
+    per_device_limits: dict[str, Quantity] | None = msgspec.field(
+        name="defaultPerDevicePinnedMemoryLimit", default=None
+    )
+    multi_user: bool | None = None
+
+    @property
+    def default_per_device_pinned_memory_limit(self) -> dict[str, Quantity]:
+        """The limits by UUID or index; empty where none is given."""
+        return self.per_device_limits or {}
 
 
-class GpuSharing(_Strict, frozen=True):
+class GpuSharing(Strict, frozen=True):
     """The strategy, and the settings that belong to it alone."""
 
     strategy: SharingStrategy
@@ -67,88 +77,92 @@ class GpuSharing(_Strict, frozen=True):
     mps_config: MpsConfig | None = None
 
 
-class GpuConfig(_Strict, frozen=True, tag_field="kind", tag="GpuConfig"):
+class MigDeviceSharing(Strict, frozen=True):
+    """The same for a MIG device, whose processes take turns by themselves: there is no time slice to set."""
+
+    strategy: SharingStrategy
+    mps_config: MpsConfig | None = None
+
+
+class GpuConfig(Strict, frozen=True, tag_field="kind", tag="GpuConfig"):
     """Config of a whole GPU. Without `sharing` nothing about the GPU is changed."""
 
-    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
+    api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(name="apiVersion", default=API_VERSION)
     sharing: GpuSharing | None = None
 
 
-class MigDeviceConfig(_Strict, frozen=True, tag_field="kind", tag="MigDeviceConfig"):
+class MigDeviceConfig(Strict, frozen=True, tag_field="kind", tag="MigDeviceConfig"):
     """Config of a MIG device."""
 
-    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
-    sharing: GpuSharing | None = None
+    api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(name="apiVersion", default=API_VERSION)
+    sharing: MigDeviceSharing | None = None
 
 
-class IommuConfig(_Strict, frozen=True):
-    """How a passthrough device reaches the IOMMU."""
+class IommuBackendPolicy(enum.Enum):
+    """Which interface of the IOMMU a passthrough device is used through."""
 
-    backend_policy: str = "LegacyOnly"
-    enable_api_device: bool = msgspec.field(name="enableAPIDevice", default=False)
+    LEGACY_ONLY = "LegacyOnly"
+    PREFER_IOMMUFD = "PreferIommuFD"
 
 
-class VfioDeviceConfig(_Strict, frozen=True, tag_field="kind", tag="VfioDeviceConfig"):
+class IommuConfig(Strict, frozen=True):
+    """How a passthrough device reaches the IOMMU; the API device is /dev/iommu or /dev/vfio/vfio."""
+
+    backend_policy: IommuBackendPolicy = IommuBackendPolicy.LEGACY_ONLY
+    enable_api_device: bool | None = msgspec.field(name="enableAPIDevice", default=None)
+
+
+class VfioDeviceConfig(Strict, frozen=True, tag_field="kind", tag="VfioDeviceConfig"):
     """Config of a passthrough device."""
 
-    api_version: str = msgspec.field(name="apiVersion", default=API_VERSION)
+    api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(name="apiVersion", default=API_VERSION)
     iommu: IommuConfig | None = None
 
 
 DeviceConfig = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 
-_decoder = msgspec.json.Decoder(DeviceConfig)
 
-
-def decode(parameters: bytes) -> DeviceConfig:
-    """Decode and validate an opaque config.
-
-    Raises:
-        InvalidConfigError: not JSON, an unknown kind, version or field, or a value outside its limits.
-    """
-    try:
-        config = _decoder.decode(parameters)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidConfigError(
-            f"opaque config of {API_VERSION}: {error}; kinds are GpuConfig, MigDeviceConfig and VfioDeviceConfig"
-        ) from error
-    if config.api_version != API_VERSION:
-        raise InvalidConfigError(f"apiVersion {config.api_version[:80]!r} is not known: write {API_VERSION}")
+def problems(config: DeviceConfig) -> Iterator[FieldProblem]:
+    """Yield what the fields of a config say that cannot be, each alone or together."""
     match config:
-        case GpuConfig() | MigDeviceConfig():
-            if config.sharing is not None:
-                _validate_sharing(config.sharing)
-        case VfioDeviceConfig():
-            _validate_iommu(config.iommu)
-    return config
-
-
-def _validate_sharing(sharing: GpuSharing) -> None:
-    match sharing.strategy:
-        case SharingStrategy.TIME_SLICING:
-            if sharing.mps_config is not None:
-                raise InvalidConfigError(
-                    "sharing.mpsConfig does not belong to strategy TimeSlicing: remove it, or set strategy: MPS"
+        case GpuConfig(sharing=GpuSharing() as sharing):
+            yield from _of_strategy(sharing.strategy, sharing.mps_config)
+            if sharing.strategy is SharingStrategy.MPS and sharing.time_slicing_config is not None:
+                yield FieldProblem(
+                    "sharing.timeSlicingConfig",
+                    "does not belong to strategy MPS",
+                    "remove it, or set strategy: TimeSlicing",
                 )
-        case SharingStrategy.MPS:
-            if sharing.time_slicing_config is not None:
-                raise InvalidConfigError(
-                    "sharing.timeSlicingConfig does not belong to strategy MPS: remove it, or set strategy: TimeSlicing"
-                )
-            if sharing.mps_config is not None:
-                _validate_mps(sharing.mps_config)
+        case MigDeviceConfig(sharing=MigDeviceSharing() as sharing):
+            yield from _of_strategy(sharing.strategy, sharing.mps_config)
 
 
-def _validate_mps(config: MpsConfig) -> None:
-    percent = config.default_active_thread_percentage
-    if percent is not None and not _MIN_PERCENT <= percent <= _MAX_PERCENT:
-        raise InvalidConfigError(
-            f"sharing.mpsConfig.defaultActiveThreadPercentage is {percent}: write a whole percentage from 1 to 100"
+def _of_strategy(strategy: SharingStrategy, mps: MpsConfig | None) -> Iterator[FieldProblem]:
+    if mps is None:
+        return
+    if strategy is SharingStrategy.TIME_SLICING:
+        yield FieldProblem(
+            "sharing.mpsConfig", "does not belong to strategy TimeSlicing", "remove it, or set strategy: MPS"
         )
-    if config.default_pinned_device_memory_limit is not None:
-        pinned_limit(DEFAULT_LIMIT_FIELD, config.default_pinned_device_memory_limit)
-    for key, limit in config.default_per_device_pinned_memory_limit.items():
-        pinned_limit(per_device_field(key), limit)
+        return
+    percent = mps.default_active_thread_percentage
+    if percent is not None and not _MIN_PERCENT <= percent <= _MAX_PERCENT:
+        yield FieldProblem(
+            "sharing.mpsConfig.defaultActiveThreadPercentage",
+            f"is {percent}",
+            "write a whole percentage from 1 to 100, or leave it out for no limit",
+        )
+    if mps.default_pinned_device_memory_limit is not None:
+        yield from _of_limit(DEFAULT_LIMIT_FIELD, mps.default_pinned_device_memory_limit)
+    for key, limit in mps.default_per_device_pinned_memory_limit.items():
+        yield from _of_limit(per_device_field(key), limit)
+
+
+def _of_limit(field: str, limit: str) -> Iterator[FieldProblem]:
+    try:
+        pinned_limit(field, limit)
+    except InvalidConfigError as error:
+        yield from error.problems
 
 
 DEFAULT_LIMIT_FIELD = "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"
@@ -172,15 +186,9 @@ def pinned_limit(field: str, text: str) -> int:
     try:
         value = quantity.parse(text)
     except quantity.InvalidQuantityError as error:
-        raise InvalidConfigError(f"{field}: {error}") from error
-    if value < _MEBI:
-        raise InvalidConfigError(f"{field} is {text[:40]!r}: the smallest limit is 1Mi")
-    return int(value // _MEBI) * _MEBI
-
-
-def _validate_iommu(iommu: IommuConfig | None) -> None:
-    policies = ("LegacyOnly", "PreferIommuFD")
-    if iommu is not None and iommu.backend_policy not in policies:
         raise InvalidConfigError(
-            f"iommu.backendPolicy {iommu.backend_policy[:80]!r} is not known: write one of {', '.join(policies)}"
-        )
+            FieldProblem(field, f"is {text[:40]!r}, which is no quantity", "write a number with a unit, such as 10Gi")
+        ) from error
+    if value < _MEBI:
+        raise InvalidConfigError(FieldProblem(field, f"is {text[:40]!r}", "write at least 1Mi, the smallest limit"))
+    return int(value // _MEBI) * _MEBI

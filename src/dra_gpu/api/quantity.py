@@ -32,6 +32,12 @@ class InvalidQuantityError(ValueError):
     """A text is not a Kubernetes quantity. The message names the text and shows one that would do."""
 
 
+class Quantity(str):
+    """The text of a quantity that somebody wrote, valid or not (see `parse`); a bare number in JSON is one, too."""
+
+    __slots__ = ()
+
+
 def parse(text: str) -> Fraction:
     """Return the exact value of a quantity.
 

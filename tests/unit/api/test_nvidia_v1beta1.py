@@ -5,6 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_gpu.api import nvidia_v1beta1 as api
+from dra_gpu.api import opaque
+from dra_gpu.api.config_error import InvalidConfigError
+from dra_gpu.api.quantity import Quantity
 
 
 def config(kind="GpuConfig", **fields):
@@ -12,19 +15,19 @@ def config(kind="GpuConfig", **fields):
 
 
 def test_a_time_slice_config_is_decoded():
-    decoded = api.decode(config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}))
+    decoded = opaque.decode(config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}))
 
     assert decoded.sharing.time_slicing_config.interval is api.TimeSliceInterval.LONG
 
 
 def test_the_interval_is_default_when_it_is_not_given():
-    decoded = api.decode(config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}))
+    decoded = opaque.decode(config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}))
 
     assert decoded.sharing.time_slicing_config.interval is api.TimeSliceInterval.DEFAULT
 
 
 def test_a_config_without_sharing_asks_for_nothing():
-    assert api.decode(config()).sharing is None
+    assert opaque.decode(config()).sharing is None
 
 
 def test_an_mps_config_is_decoded():
@@ -35,9 +38,47 @@ def test_an_mps_config_is_decoded():
         "multiUser": True,
     }
 
-    decoded = api.decode(config(sharing={"strategy": "MPS", "mpsConfig": mps}))
+    decoded = opaque.decode(config(sharing={"strategy": "MPS", "mpsConfig": mps}))
 
-    assert decoded.sharing.mps_config == api.MpsConfig(50, "10Gi", {"0": "5Gi"}, multi_user=True)
+    assert decoded.sharing.mps_config == api.MpsConfig(50, Quantity("10Gi"), {"0": Quantity("5Gi")}, multi_user=True)
+
+
+def test_a_limit_may_be_a_bare_number_of_bytes_as_kubernetes_reads_quantities():
+    decoded = opaque.decode(config(sharing={"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": 2**31}}))
+
+    assert decoded.sharing.mps_config.default_pinned_device_memory_limit == "2147483648"
+
+
+def test_null_is_the_same_as_leaving_an_optional_field_out():
+    mps = dict.fromkeys(
+        (
+            "defaultActiveThreadPercentage",
+            "defaultPinnedDeviceMemoryLimit",
+            "defaultPerDevicePinnedMemoryLimit",
+            "multiUser",
+        )
+    )
+    decoded = opaque.decode(config(sharing={"strategy": "MPS", "timeSlicingConfig": None, "mpsConfig": mps}))
+
+    assert decoded.sharing.mps_config == api.MpsConfig()
+    assert decoded.sharing.mps_config.default_per_device_pinned_memory_limit == {}
+    assert opaque.decode(config(sharing=None)) == api.GpuConfig()
+    assert opaque.decode(config("VfioDeviceConfig", iommu={"enableAPIDevice": None})).iommu == api.IommuConfig()
+
+
+def test_a_passthrough_config_is_decoded_with_nvidias_defaults():
+    decoded = opaque.decode(config("VfioDeviceConfig", iommu={"enableAPIDevice": True}))
+
+    assert decoded.iommu == api.IommuConfig(api.IommuBackendPolicy.LEGACY_ONLY, enable_api_device=True)
+    assert opaque.decode(config("VfioDeviceConfig")).iommu is None
+
+
+def test_a_mig_device_takes_mps_and_time_slicing_without_settings():
+    assert opaque.decode(config("MigDeviceConfig", sharing={"strategy": "TimeSlicing"})) == api.MigDeviceConfig(
+        sharing=api.MigDeviceSharing(api.SharingStrategy.TIME_SLICING)
+    )
+    mps = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 50}}
+    assert opaque.decode(config("MigDeviceConfig", sharing=mps)).sharing.mps_config == api.MpsConfig(50)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +86,7 @@ def test_an_mps_config_is_decoded():
     [
         (config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"intervl": "Long"}}), "intervl"),
         (config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Huge"}}), "Huge"),
-        (config(sharing={"strategy": "Magic"}), "Magic"),
+        (config(sharing={"strategy": "Magic"}), "sharing.strategy is 'Magic': write one of TimeSlicing, MPS"),
         (config(sharing={}), "strategy"),
         (config(sharing={"strategy": "TimeSlicing", "mpsConfig": {}}), "mpsConfig"),
         (config(sharing={"strategy": "MPS", "timeSlicingConfig": {}}), "timeSlicingConfig"),
@@ -58,6 +99,16 @@ def test_an_mps_config_is_decoded():
             "defaultPerDevicePinnedMemoryLimit",
         ),
         (config(kind="FooConfig"), "FooConfig"),
+        (config("MigDeviceConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}}), "timeSlicingConfig"),
+        (config("MigDeviceConfig", sharing={"strategy": "TimeSlicing", "mpsConfig": {}}), "mpsConfig"),
+        (config("ComputeDomainChannelConfig", domainID="x"), "compute-domain.nvidia.com"),
+        (b'{"kind": "GpuConfig"}', "apiVersion is missing: write resource.nvidia.com/v1beta1"),
+        (
+            b'{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": null, "sharing": {}}',
+            "twice",
+        ),
+        (config(sharing={"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 50.0}}), "50.0"),
+        (config(sharing={"strategy": "MPS", "mpsConfig": {"multiUser": "yes"}}), "multiUser"),
         (config(kind="VfioDeviceConfig", iommu={"backendPolicy": "Any"}), "backendPolicy"),
         (b'{"apiVersion": "resource.nvidia.com/v9", "kind": "GpuConfig"}', "v1beta1"),
         (b"{", "opaque config"),
@@ -66,10 +117,25 @@ def test_an_mps_config_is_decoded():
     ],
 )
 def test_a_wrong_config_is_refused_by_the_name_of_what_is_wrong(parameters, words):
-    with pytest.raises(api.InvalidConfigError) as caught:
-        api.decode(parameters)
+    with pytest.raises(InvalidConfigError) as caught:
+        opaque.decode(parameters)
 
     assert words in str(caught.value)
+
+
+def test_every_problem_of_a_config_is_told_at_once():
+    wrong = config(sharing={"strategy": "Magic", "timeSlicingConfig": {"intervl": "Long"}, "mpsConfig": []}, extra=1)
+
+    with pytest.raises(InvalidConfigError) as caught:
+        opaque.decode(wrong)
+
+    assert [problem.field for problem in caught.value.problems] == [
+        "sharing.strategy",
+        "sharing.timeSlicingConfig.intervl",
+        "sharing.mpsConfig",
+        "extra",
+    ]
+    assert "write interval" in caught.value.problems[1].remedy
 
 
 JSON = st.recursive(
@@ -84,6 +150,6 @@ JSON = st.recursive(
 )
 def test_no_bytes_do_more_than_decode_or_be_refused(parameters):
     try:
-        api.decode(parameters)
-    except api.InvalidConfigError:
+        opaque.decode(parameters)
+    except InvalidConfigError:
         return

@@ -40,10 +40,10 @@ def test_every_field_of_a_shared_config_is_read():
     [
         (shared(enforcment="Required"), "enforcment"),
         (shared(enforcement="Strict"), "Strict"),
-        (shared(strategy="TimeSlicing", enforcement="Required"), "enforcement Required"),
-        (shared(strategy="TimeSlicing", clientPriority="BelowNormal"), "clientPriority BelowNormal"),
+        (shared(strategy="TimeSlicing", enforcement="Required"), "enforcement is Required"),
+        (shared(strategy="TimeSlicing", clientPriority="BelowNormal"), "clientPriority is BelowNormal"),
         (b'{"apiVersion": "resource.dra-gpu.dev/v9", "kind": "SharedGpuConfig"}', "v1alpha1"),
-        (b'{"apiVersion": "resource.dra-gpu.dev/v1alpha1", "kind": "GpuConfig"}', "SharedGpuConfig"),
+        (b'{"apiVersion": "resource.dra-gpu.dev/v1alpha1", "kind": "GpuConfig"}', "resource.nvidia.com/v1beta1"),
         (b'{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "SharedGpuConfig"}', "resource.dra-gpu.dev/v1alpha1"),
         (b"[]", "apiVersion and kind"),
         (b"\xff", "opaque config"),
