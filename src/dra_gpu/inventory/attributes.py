@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dra_gpu.api.resource_v1 import DeviceAttribute
 from dra_gpu.inventory import versions
 from dra_gpu.inventory.model import DriverVersions, Gpu, View
+from dra_gpu.inventory.partitions import Partition
+from dra_gpu.inventory.sharing import Mechanism
 
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -40,6 +42,31 @@ def of_shared(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[str, 
 def of_monitor(gpu: Gpu, driver: DriverVersions) -> dict[str, DeviceAttribute]:
     """Return the attributes of the `monitor` view: what identifies the GPU, nothing that says how it is used."""
     return _common(gpu, driver, View.MONITOR)
+
+
+def of_mig(gpu: Gpu, driver: DriverVersions, partition: Partition) -> dict[str, DeviceAttribute]:
+    """Return the attributes of the `mig` view.
+
+    A UUID has only what the administrator made: one of ours gets its UUID when a claim creates it.
+    """
+    return _of_partition(gpu, driver, partition, View.MIG, Mechanism.HARDWARE)
+
+
+def of_shared_mig(gpu: Gpu, driver: DriverVersions, partition: Partition) -> dict[str, DeviceAttribute]:
+    """Return the attributes of the `shared-mig` view: inside a partition only MPS's own variables limit a share."""
+    return _of_partition(gpu, driver, partition, View.SHARED_MIG, Mechanism.COOPERATIVE)
+
+
+def _of_partition(
+    gpu: Gpu, driver: DriverVersions, partition: Partition, view: View, isolation: Mechanism
+) -> dict[str, DeviceAttribute]:
+    attributes = _common(gpu, driver, view)
+    del attributes["uuid"]
+    _put_string(attributes, "parentUUID", gpu.uuid)
+    _put_string(attributes, "profile", partition.profile.name)
+    _put_string(attributes, "uuid", partition.instance.uuid if partition.instance is not None else None)
+    _put_string(attributes, "isolation", isolation.value)
+    return attributes
 
 
 def _common(gpu: Gpu, driver: DriverVersions, view: View) -> dict[str, DeviceAttribute]:

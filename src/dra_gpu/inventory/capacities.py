@@ -9,7 +9,7 @@ when capacity moves between claims. Source: Kubernetes v1.37, validation of Capa
 from dra_gpu.api import quantity
 from dra_gpu.api.resource_v1 import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from dra_gpu.inventory import versions
-from dra_gpu.inventory.model import DriverVersions, Gpu
+from dra_gpu.inventory.model import DriverVersions, Gpu, MigProfile
 
 COMPUTE_PERCENT = "computePercent"
 MEMORY = "memory"
@@ -39,6 +39,37 @@ def of_shared(gpu: Gpu, driver: DriverVersions) -> dict[str, DeviceCapacity]:
     if gpu.nvlink_bandwidth:
         capacities[NVLINK_BANDWIDTH] = _shareable(str(gpu.nvlink_bandwidth), default="0", minimum="0")
     return capacities
+
+
+def of_mig(profile: MigProfile) -> dict[str, DeviceCapacity]:
+    """Return the capacities of the `mig` view; an engine of which there is none stands there as 0."""
+    return {
+        MEMORY: DeviceCapacity(value=quantity.format_bytes(profile.memory_bytes)),
+        "multiprocessors": DeviceCapacity(value=str(profile.multiprocessors)),
+        "copyEngines": DeviceCapacity(value=str(profile.copy_engines)),
+        "decoders": DeviceCapacity(value=str(profile.decoders)),
+        "encoders": DeviceCapacity(value=str(profile.encoders)),
+        "jpegEngines": DeviceCapacity(value=str(profile.jpeg_engines)),
+        "ofaEngines": DeviceCapacity(value=str(profile.ofa_engines)),
+    }
+
+
+def of_shared_mig(gpu: Gpu, profile: MigProfile, driver: DriverVersions) -> dict[str, DeviceCapacity]:
+    """Return the capacities of the `shared-mig` view: those of `shared`, of the size of the partition."""
+    clients = partition_clients(gpu, profile, driver)
+    return {
+        COMPUTE_PERCENT: _shareable("100", default="1", minimum="1", step="1"),
+        CLIENTS: _shareable(str(clients), default="1", minimum="1"),
+        MEMORY: _shareable(quantity.format_bytes(profile.memory_bytes), default="1Gi", minimum="1Gi"),
+    }
+
+
+def partition_clients(gpu: Gpu, profile: MigProfile, driver: DriverVersions) -> int:
+    """Return how many client processes a partition serves under MPS: in proportion to its compute slices, at least 1.
+
+    Source: MPS documentation, "MPS on MIG": the limit of a GPU is divided among its instances.
+    """
+    return max(1, max_clients(driver) * profile.slices // max(1, gpu.mig_slices))
 
 
 def max_clients(driver: DriverVersions) -> int:

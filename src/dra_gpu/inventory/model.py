@@ -185,6 +185,15 @@ class Gpu:
     confidential_compute: bool | None = None
     isolation: str | None = None
 
+    def mig_profile(self, placement: MigPlacement) -> MigProfile | None:
+        """Return the profile of a partition; None when the GPU does not offer it (any more)."""
+        return next((profile for profile in self.mig_profiles if profile.profile == placement.profile), None)
+
+    @property
+    def mig_slices(self) -> int:
+        """How many compute slices the GPU is divided into: those of its largest profile, which is all of it."""
+        return max((profile.slices for profile in self.mig_profiles), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class SickGpu:
