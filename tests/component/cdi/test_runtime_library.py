@@ -15,7 +15,10 @@ from dra_gpu.cdi.store import SpecStore
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
+from tests.component.go_programs import builds_go
 from tests.unit.vendors.nvidia_cdi.driver_trees import VERSION, install, make_nodes, on_host, published
+
+pytestmark = builds_go
 
 VENDOR = "k8s.gpu.nvidia.com"
 KIND = f"{VENDOR}/claim"
@@ -46,7 +49,7 @@ class Node:
     def container(self, *ids: str) -> dict[str, object]:
         """Return the OCI specification of a container that was given the devices."""
         answer = subprocess.run(
-            [self.program, "resolve", self.directory, *ids], capture_output=True, text=True, check=False, timeout=30
+            [self.program, "resolve", self.directory, *ids], capture_output=True, text=True, check=False
         )
         assert answer.returncode == 0, answer.stderr
         container: dict[str, object] = json.loads(answer.stdout)
@@ -161,7 +164,7 @@ def test_the_minimum_version_is_what_the_library_says_for_any_specification(go_c
     specs = many_specifications()
     lines = b"\n".join(msgspec.json.encode(spec) for spec in specs)
 
-    answer = subprocess.run([go_cdi, "minimum-versions"], input=lines, capture_output=True, check=True, timeout=30)
+    answer = subprocess.run([go_cdi, "minimum-versions"], input=lines, capture_output=True, check=True)
 
     versions = answer.stdout.decode().split()
     differing = [

@@ -1,11 +1,7 @@
 """The allocator against the real one of Kubernetes v1.37: same verdict, same devices, same consumed capacity."""
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,28 +12,21 @@ from dra_gpu.scheduler import allocator
 from dra_gpu.scheduler.cel import Evaluator, SelectorError
 from dra_gpu.scheduler.held import Held
 from dra_gpu.scheduler.model import Candidate, DeviceId, Node
-from dra_gpu_sim.build import cache_directory
+from tests.component.go_programs import builds_go, go_program
 from tests.component.scheduler import expressions
 from tests.component.scheduler.worlds import CLASSES, World
 
-SOURCES = Path(__file__).parents[2] / "go-allocator"
+pytestmark = builds_go
+
 WORLDS, PODS = 200, 5
 
 
 @pytest.fixture(scope="module")
 def real():
-    """The real allocator as a process; its program is kept by the content of its sources: building it takes a while."""
-    go = shutil.which("go")
-    assert go, "Go is not in PATH: the allocator is checked against Kubernetes' own; install Go 1.26 or later"
-    digest = hashlib.sha256(b"".join((SOURCES / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")))
-    program = cache_directory() / f"go-allocator-{digest.hexdigest()[:20]}"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        made = program.with_suffix(f".{os.getpid()}")
-        built = subprocess.run([go, "build", "-o", made, "."], cwd=SOURCES, capture_output=True, text=True, check=False)
-        assert built.returncode == 0, built.stderr
-        made.rename(program)
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    """The real allocator as a process."""
+    with subprocess.Popen(
+        [go_program("go-allocator")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield lambda question: ask(process, question)
         process.stdin.close()
 
@@ -81,7 +70,6 @@ def verdict(answer):
     return "fits" if answer["allocations"] is not None else allocator.Failure.NO_FIT
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", range(0, WORLDS, 20))
 def test_the_real_allocator_gives_the_same_verdict_and_the_same_devices(real, seed):
     fitting = 0
@@ -113,7 +101,6 @@ def evaluated(evaluator, expression, candidate):
         return "error"
 
 
-@pytest.mark.timeout(400)
 def test_selectors_mean_what_they_mean_in_kubernetes(real):
     spec = {"driver": expressions.GPU, "pool": {"name": "node-0"}, "devices": expressions.DEVICES}
     (published,) = decoded([{"spec": spec}], ResourceSlice)
