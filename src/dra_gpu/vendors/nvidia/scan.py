@@ -44,8 +44,10 @@ class Scanner:
         self._opened = False
         self._versions = DriverVersions()
 
-    def sharing(self, gpu: Gpu) -> SharingAbility:
-        """Return what a GPU can do for shares, under the driver of the last look."""
+    def sharing(self, gpu: Gpu, *, partition: bool = False) -> SharingAbility:
+        """Return what a GPU, or a partition of it, can do for shares, under the driver of the last look."""
+        if partition:
+            return sharing.ability_of_partition(gpu)
         return sharing.ability(gpu, self._versions, cgroup_v2=self._pod_cgroups.available)
 
     async def scan(self) -> Scan:
@@ -89,10 +91,12 @@ class Scanner:
             return SickGpu(where=where, reason=str(error), uuid=before.uuid if before else None)
         if gpu.pci_address is None:
             return gpu
+        node = sysfs.numa_node(self._sysfs_root, gpu.pci_address)
         return replace(
             gpu,
             pcie_root=sysfs.pcie_root(self._sysfs_root, gpu.pci_address),
-            numa_node=sysfs.numa_node(self._sysfs_root, gpu.pci_address),
+            numa_node=node,
+            numa_nodes=() if node is None else sysfs.nearest_nodes(self._sysfs_root, node),
         )
 
 
