@@ -106,6 +106,10 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Connection:
 
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConnectionConfigError(
+            f"kubeconfig {path} does not exist; set KUBECONFIG or --kubeconfig to the path of one"
+        ) from error
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConnectionConfigError(f"kubeconfig {path} cannot be read: {error}; give a readable YAML file") from error
     if not isinstance(document, dict):

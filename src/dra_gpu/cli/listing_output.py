@@ -19,6 +19,13 @@ class Format(enum.Enum):
     YAML = "yaml"
 
 
+def nothing_found(node: str) -> str:
+    """Say for people why a list may be empty; `node` is the only one that was asked for, "" for all."""
+    if node:
+        return f"No GPU is published on node {node!r}: does it exist, and does a node plugin run there?"
+    return f"No GPU is published by {DRIVER}: is the driver installed, and is a node plugin running?"
+
+
 def render(gpus: list[ListedGpu], form: Format) -> str:
     """Return the GPUs in a format."""
     match form:
@@ -31,8 +38,6 @@ def render(gpus: list[ListedGpu], form: Format) -> str:
 
 
 def _as_table(gpus: list[ListedGpu], *, wide: bool) -> str:
-    if not gpus:
-        return f"No GPU is published by {DRIVER}: is the driver installed, and is a node plugin running?"
     header = ["NODE", "GPU", "PRODUCT", "MEMORY", "FREE", "HELD BY", "WHAT ENFORCES IT", "HEALTH"]
     wide_header = ["ISOLATION", "VIEWS", "PCI", "UUID"]
     rows = []
@@ -41,7 +46,7 @@ def _as_table(gpus: list[ListedGpu], *, wide: bool) -> str:
             gpu.node,
             gpu.name,
             gpu.product,
-            gpu.memory,
+            "-" if gpu.memory == "-" else _gibibytes(quantity.parse_int(gpu.memory)),
             _free(gpu),
             "\n".join(_held(holder) for holder in gpu.holders) or "-",
             "\n".join(_enforced(holder) for holder in gpu.holders) or "-",
@@ -55,16 +60,27 @@ def _free(gpu: ListedGpu) -> str:
     percent, memory = free(gpu)
     if percent == 0 and not memory:
         return "-"
-    return f"{percent} %" if memory is None else f"{percent} %, {quantity.format_bytes(memory)}"
+    return _share(percent, None if memory is None else _gibibytes(memory))
 
 
 def _held(holder: Holder) -> str:
     if holder.admin:
-        return f"{holder.claim} (admin)"
+        return f"{holder.claim} (admin access)"
     percent = holder.capacities.get(capacities.COMPUTE_PERCENT)
     if percent is None:
         return f"{holder.claim} (whole)"
-    return f"{holder.claim} ({percent} %, {holder.capacities.get(capacities.MEMORY, '-')})"
+    return f"{holder.claim} ({_share(percent, holder.capacities.get(capacities.MEMORY))})"
+
+
+def _share(percent: int | str, memory: str | None) -> str:
+    return f"{percent} % SMs" if memory is None else f"{percent} % SMs, {memory}"
+
+
+def _gibibytes(value: int) -> str:
+    """Return a number of bytes in one unit for the whole column, rounded down: what is shown can be asked for."""
+    tenths = value * 10 // 2**30
+    whole, tenth = divmod(tenths, 10)
+    return f"{whole}.{tenth}Gi" if tenth else f"{whole}Gi"
 
 
 def _enforced(holder: Holder) -> str:
@@ -72,6 +88,9 @@ def _enforced(holder: Holder) -> str:
     if holder.admin:
         return "-"
     if not holder.mechanisms:
-        return "not said yet" if holder.share else "-"
+        return "not reported yet" if holder.share else "-"
     names = {"SMs": capacities.COMPUTE_PERCENT, "memory": capacities.MEMORY}
-    return ", ".join(f"{text} {holder.mechanisms[name]}" for text, name in names.items() if name in holder.mechanisms)
+    said = {text: holder.mechanisms[name] for text, name in names.items() if name in holder.mechanisms}
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return ", ".join(f"{text}: {mechanism}" for text, mechanism in said.items())

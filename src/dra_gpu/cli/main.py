@@ -11,7 +11,10 @@ from dra_gpu import __version__
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl-gpu")
 def main() -> None:
-    """See the GPUs of a cluster and who holds them."""
+    """See the GPUs of a cluster and who holds them.
+
+    kubectl runs this program as `kubectl gpu`.
+    """
 
 
 @main.command("list")
@@ -20,22 +23,43 @@ def main() -> None:
     "--output",
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
-    help="For people or machines.",
+    show_default=True,
+    help="table and wide (adds isolation, views, PCI address and UUID) for people, json and yaml for machines.",
 )
-@click.option("--node", default="", help="Only the GPUs of this node.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: $KUBECONFIG, then ~/.kube/config.")
-@click.option("--context", default=None, help="Context of the kubeconfig; default: the current one.")
+@click.option("--node", metavar="NAME", default="", help="Only the GPUs of this node.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="How to reach the cluster. [default: the first file of $KUBECONFIG that exists, or ~/.kube/config]",
+)
+@click.option("--context", metavar="NAME", default=None, help="Context of the kubeconfig. [default: the current one]")
 def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | None) -> None:
-    """List every published GPU, its views, and the claims that hold it."""
+    """List every published GPU, what is free of it, and the claims that hold it.
+
+    FREE is what further shares can ask for: a percentage of the SMs, and memory. WHAT ENFORCES IT is what limits a
+    claim to its part, as its node says in the claim's status; `accounting` and `cooperative` are limits that a
+    container can lift.
+    """
     import asyncio  # the client and its event loop cost 60 ms that --help need not pay
 
     from dra_gpu.apiserver.connection import ConnectionConfigError
     from dra_gpu.apiserver.errors import ApiError
     from dra_gpu.cli import listing, listing_output
 
-    path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or Path.home() / ".kube/config")
     try:
-        gpus = asyncio.run(listing.read(path, context, node))
+        gpus = asyncio.run(listing.read(kubeconfig or _kubeconfig(), context, node))
     except (ConnectionConfigError, ApiError) as error:
         raise click.ClickException(str(error)) from error
-    click.echo(listing_output.render(gpus, listing_output.Format(output)))
+    form = listing_output.Format(output)
+    if not gpus and form in (listing_output.Format.TABLE, listing_output.Format.WIDE):
+        click.echo(listing_output.nothing_found(node), err=True)
+        return
+    click.echo(listing_output.render(gpus, form))
+
+
+def _kubeconfig() -> Path:
+    """Return the file to use when none is named; one of several, for they are not merged as kubectl does."""
+    named = [Path(name) for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    candidates = named or [Path.home() / ".kube/config"]
+    return next((path for path in candidates if path.exists()), candidates[0])

@@ -7,7 +7,7 @@ import yaml
 from dra_gpu.api import resource_v1 as api
 from dra_gpu.api.claim_status_v1 import AllocatedDeviceStatus
 from dra_gpu.cli import listing
-from dra_gpu.cli.listing_output import Format, render
+from dra_gpu.cli.listing_output import Format, nothing_found, render
 from dra_gpu.inventory import naming, slices, views
 from dra_gpu.inventory.model import Scan, View
 from dra_gpu.inventory.options import ViewOptions
@@ -85,13 +85,13 @@ def test_what_enforces_a_share_is_what_the_node_wrote_into_its_claim():
     [first] = listing.combine(published(gpu(0)), [share("a", 20, "10Gi", data=SAID)])
 
     assert first.holders[0].mechanisms == {"computePercent": "namespace", "memory": "cgroup"}
-    assert "team/a (20 %, 10Gi)  SMs namespace, memory cgroup" in render([first], Format.TABLE)
+    assert "team/a (20 % SMs, 10Gi)  SMs: namespace, memory: cgroup" in render([first], Format.TABLE)
 
 
 def test_what_the_node_has_not_said_is_not_guessed():
     [first] = listing.combine(published(gpu(0)), [share("a", 20, "10Gi")])
 
-    assert "not said yet" in render([first], Format.TABLE)
+    assert "not reported yet" in render([first], Format.TABLE)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,40 @@ def test_wide_adds_what_identifies_a_gpu():
     assert first.uuid in render([first], Format.WIDE)
 
 
+@pytest.mark.parametrize("mechanism", ["hardware", "cooperative"])
+def test_what_enforces_everything_of_a_claim_is_said_once(mechanism):
+    said = {"capacities": {name: {"mechanism": mechanism} for name in ("computePercent", "memory")}}
+
+    [first] = listing.combine(published(gpu(0)), [share("a", 20, "10Gi", data=said)])
+
+    assert f"(20 % SMs, 10Gi) {mechanism} ok" in " ".join(render([first], Format.TABLE).split())
+
+
+def test_whoever_only_watches_is_marked_so():
+    [first] = listing.combine(published(gpu(0)), [claim("watch", "gpu-0-monitor", admin=True)])
+
+    assert "100 % SMs, 80Gi team/watch (admin access) - ok" in " ".join(render([first], Format.TABLE).split())
+
+
+@pytest.mark.parametrize(
+    ("memory", "shown"),
+    [("81559Mi", "79.6Gi"), ("80Gi", "80Gi"), ("24564Mi", "23.9Gi"), ("1023Mi", "0.9Gi"), ("-", "-")],
+)
+def test_memory_is_shown_in_gibibytes_rounded_down_so_that_it_can_be_asked_for(memory, shown):
+    [first] = listing.combine(published(gpu(0)), [])
+
+    _, row = render([msgspec.structs.replace(first, memory=memory)], Format.TABLE).splitlines()
+
+    cells = [cell.strip() for cell in row.split("  ") if cell.strip()]
+    assert cells[3:5] == [shown, "100 % SMs" if shown == "-" else f"100 % SMs, {shown}"]
+
+
 def test_an_empty_cluster_says_what_to_look_at():
-    assert "node plugin" in render([], Format.TABLE)
+    assert "is the driver installed" in nothing_found("")
+
+
+def test_an_empty_node_is_named():
+    assert "node 'node-z'" in nothing_found("node-z")
 
 
 @pytest.mark.parametrize(("form", "parse"), [(Format.JSON, json.loads), (Format.YAML, yaml.safe_load)])
