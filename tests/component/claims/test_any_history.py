@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dra_gpu.claims.outcome import ClaimRef, Prepared
 from dra_gpu.claims.record import Access, State
 from tests.component.claims.dying_node import DiskMps, DiskVendor, Fate, Mortal
-from tests.unit.claims.world import LONG, FakeApi, Node, config, ref, result, share
+from tests.unit.claims.world import LONG, PATIENCE, FakeApi, Node, config, ref, result, share
 
 CLAIMS = {
     "u1": ("gpu-0",),
@@ -156,7 +156,7 @@ class History(RuleBasedStateMachine):
 
         async def until_death() -> None:
             try:
-                await asyncio.wait_for(work(), 10)
+                await asyncio.wait_for(work(), PATIENCE)
             except Exception:  # noqa: BLE001 - a refusal is as good as any end here
                 return
 

@@ -35,7 +35,6 @@ def test_a_full_disk_refuses_claims_with_its_reason_and_loses_nothing(tmp_path):
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=50,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -70,7 +69,7 @@ def test_a_file_of_mode_0000_ends_the_start_with_its_reason_and_stays(tmp_path):
         "Journal.open(pathlib.Path(sys.argv[1]), boot_id='b', release='0.1.0')"
     )
     done = subprocess.run(
-        [*MODES_APPLY, sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False, timeout=50
+        [*MODES_APPLY, sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
     assert "JournalUnreadableError" in done.stderr

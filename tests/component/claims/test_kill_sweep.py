@@ -27,7 +27,6 @@ def sweep(scenario: str, directory: Path, kind: str = "whole") -> list[Path]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=50,
     )
     killed = int(done.stdout.splitlines()[-1])
     assert killed >= 8, done.stderr

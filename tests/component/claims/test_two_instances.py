@@ -7,7 +7,7 @@ import pytest
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.claims.record import State
-from tests.unit.claims.world import LONG, Node, config, ref
+from tests.unit.claims.world import LONG, PATIENCE, Node, config, ref
 
 pytestmark = pytest.mark.case("C29")
 
@@ -59,7 +59,7 @@ async def test_a_device_that_the_other_instance_frees_is_noticed_inside_the_call
         while not new.preparation._claim_locks.is_wanted("u2"):
             await asyncio.sleep(0)
         await old.unprepare(held)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE / 2):
             assert isinstance(await waiting, Prepared)
 
 

@@ -11,7 +11,10 @@ from dra_gpu.claims.outcome import ClaimRef, Prepared, PreparedDevice, Refusal
 from dra_gpu.claims.ports import ClaimReadError
 from dra_gpu.claims.record import State
 from dra_gpu.vendors.base import FailureKind, NotReadyError
-from tests.unit.claims.world import LONG, Node, config, fault, ref, result
+from tests.unit.claims.world import LONG, PATIENCE, Node, config, fault, ref, result
+
+#: Calls are answered after what they are given, and their work may go on for long.
+AT_ONCE = Limits(answer_margin=PATIENCE, work_margin=0.0)
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ async def test_a_prepare_waits_inside_the_call_until_the_holder_is_unprepared(tm
         while not node.preparation._claim_locks.is_wanted("bbbb"):
             await asyncio.sleep(0)
         assert await node.unprepare(old) is None
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE / 2):
             assert isinstance(await waiting, Prepared)
 
 
@@ -168,7 +171,7 @@ async def test_unprepare_ends_a_prepare_that_waits_for_a_device(tmp_path):
         waiting = asyncio.create_task(node.prepare(new, within=30))
         while not node.preparation._claim_locks.is_wanted("bbbb"):
             await asyncio.sleep(0)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE / 2):
             assert await node.unprepare(new) is None
             assert "being unprepared" in (await waiting).message
 
@@ -245,13 +248,10 @@ async def test_unprepare_of_unknown_claims_succeeds_again_and_again_and_writes_n
     unknown = [ref(f"unknown-{number}") for number in range(1000)]
     await node.journal.records()  # opens the file
     files = sorted((path, path.stat().st_mtime_ns) for path in node.directory.rglob("*"))
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
     assert await node.unprepare(unknown[0]) is None
     assert await node.unprepare(unknown[0]) is None
-    assert await node.engine.unprepare([], loop.time() + 1) == {}
+    assert await node.engine.unprepare([], asyncio.get_running_loop().time() + 1) == {}
     assert set((await node.unprepare(*unknown)).values()) == {None}
-    assert loop.time() - begun < 1
     assert sorted((path, path.stat().st_mtime_ns) for path in node.directory.rglob("*")) == files
 
 
@@ -266,7 +266,7 @@ async def test_a_slow_gpu_delays_no_other_claim(tmp_path):
         preparing = asyncio.create_task(node.prepare(slow, within=30))
         node.vendor.entered[node.uuid("gpu-0")] = entered = asyncio.Event()
         await entered.wait()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE / 2):
             assert await node.unprepare(held) is None
             assert isinstance(await node.prepare(fresh), Prepared)
         gate.set()
@@ -351,20 +351,20 @@ async def test_two_calls_for_one_claim_at_once_give_one_answer(node):
 
 @pytest.mark.case("C31")
 async def test_a_call_that_runs_out_of_time_is_answered_and_its_work_goes_on(tmp_path):
-    async with Node(tmp_path).running(Limits(answer_margin=0.0, work_margin=0.0)) as node:
+    async with Node(tmp_path).running(AT_ONCE) as node:
         claim = node.api.add(ref(), "gpu-0", configs=[config(**LONG)])
         gate = node.vendor.gates[node.uuid("gpu-0")] = asyncio.Event()
         answer = await node.prepare(claim, within=0.05)
         assert isinstance(answer, Refusal)
         assert answer.retryable
         gate.set()
-        assert await node.engine.drain(asyncio.get_running_loop().time() + 5) == 0
+        assert await node.engine.drain(asyncio.get_running_loop().time() + PATIENCE) == 0
         assert [record.state for record in await node.journal.records()] == [State.PREPARED]
 
 
 @pytest.mark.case("C31")
 async def test_draining_tells_what_is_still_in_work(tmp_path):
-    async with Node(tmp_path).running() as node:
+    async with Node(tmp_path).running(AT_ONCE) as node:
         claim = node.api.add(ref(), "gpu-0", configs=[config(**LONG)])
         gate = node.vendor.gates[node.uuid("gpu-0")] = asyncio.Event()
         await node.prepare(claim, within=0.05)
@@ -381,7 +381,7 @@ async def test_a_cancelled_call_does_not_cut_its_work_short(node):
     call.cancel()
     await asyncio.wait([call])
     gate.set()
-    await node.engine.drain(asyncio.get_running_loop().time() + 5)
+    await node.engine.drain(asyncio.get_running_loop().time() + PATIENCE)
     assert [record.state for record in await node.journal.records()] == [State.PREPARED]
 
 
@@ -397,7 +397,7 @@ async def test_a_wall_clock_that_jumps_moves_no_deadline(tmp_path, monkeypatch):
         begun = loop.time()
         answer = await node.prepare(new, within=30)
         assert "still held" in answer.message
-        assert 0.2 <= loop.time() - begun < 3
+        assert 0.2 <= loop.time() - begun < PATIENCE / 2
 
 
 async def test_a_monitor_sees_a_busy_gpu_and_changes_nothing(node):

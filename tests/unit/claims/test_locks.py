@@ -8,6 +8,7 @@ import pytest
 
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
 from dra_gpu.claims.publisher_lock import PublisherLock
+from tests.unit.claims.world import PATIENCE
 
 HOLDER = """
 import asyncio, pathlib, sys
@@ -15,7 +16,7 @@ from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 async def main():
     kind = {"gpu": GpuLocks, "claim": ClaimLocks}[sys.argv[2]](pathlib.Path(sys.argv[1]))
     key = ["0000:10:00.0"] if sys.argv[2] == "gpu" else "u1"
-    async with kind.hold(key, "team/other (u9)", asyncio.get_running_loop().time() + 5):
+    async with kind.hold(key, "team/other (u9)", asyncio.get_running_loop().time() + 30):
         print("held", flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
@@ -40,7 +41,7 @@ def other_instance(tmp_path):
         process.stdout.close()
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = PATIENCE) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
@@ -60,7 +61,7 @@ async def test_locks_are_served_in_the_order_of_asking(tmp_path):
 
 async def test_claims_on_different_gpus_do_not_wait_for_each_other(tmp_path):
     locks = GpuLocks(tmp_path)
-    async with locks.hold(["a"], "one", soon()), locks.hold(["b"], "two", soon(0.1)):
+    async with locks.hold(["a"], "one", soon()), locks.hold(["b"], "two", soon()):
         pass
     locks.close()
 
@@ -84,7 +85,7 @@ async def test_a_wait_that_ends_by_its_deadline_names_the_lock_and_the_holder(tm
         with pytest.raises(LockTimeoutError, match=r"GPU 0000:10:00\.0 is held by team/first \(u1\)"):
             async with locks.hold(["0000:10:00.0"], "team/second (u2)", soon(0.05)):
                 pytest.fail("two holders")
-    async with locks.hold(["0000:10:00.0"], "team/third (u3)", soon(0.05)):
+    async with locks.hold(["0000:10:00.0"], "team/third (u3)", soon()):
         pass
     locks.close()
 
@@ -114,7 +115,7 @@ async def test_a_killed_instance_lets_go_of_its_claims(tmp_path, other_instance)
     with pytest.raises(LockTimeoutError, match="claim u1 is held by another instance"):
         async with locks.hold("u1", "mine", soon(0.05)):
             pytest.fail("two holders")
-    async with locks.hold("u2", "mine", soon(0.05)):
+    async with locks.hold("u2", "mine", soon()):
         pass
     process.kill()
     async with locks.hold("u1", "mine", soon()):
@@ -155,7 +156,7 @@ async def test_a_cancelled_wait_leaves_the_lock_to_the_next(tmp_path):
         await asyncio.sleep(0)
         waiter.cancel()
         await asyncio.wait([waiter])
-    async with locks.hold(["a"], "next", soon(0.1)):
+    async with locks.hold(["a"], "next", soon()):
         pass
     locks.close()
 
@@ -164,7 +165,7 @@ async def test_the_instance_that_registered_last_publishes(tmp_path):
     old, new = PublisherLock(tmp_path, "old"), PublisherLock(tmp_path, "new")
     await old.acquire()
     taking = asyncio.create_task(new.acquire())
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await old.wanted()
         assert old.held
         assert not new.held
@@ -183,7 +184,7 @@ async def test_an_older_instance_does_not_ask_a_newer_one_to_yield(tmp_path):
         await asyncio.wait_for(new.wanted(), 0.6)
     assert not old.held
     new.close()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await waiting
     assert old.held
     old.close()
@@ -194,7 +195,7 @@ async def test_an_instance_that_registers_again_is_the_newest(tmp_path):
     await second.acquire()
     first.registered()
     taking = asyncio.create_task(first.acquire())
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await second.wanted()
         second.release()
         await taking
@@ -217,7 +218,7 @@ async def test_the_older_instance_publishes_again_when_the_newer_one_dies(tmp_pa
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await old.wanted()
         old.release()
         again = asyncio.create_task(old.acquire())

@@ -9,7 +9,7 @@ from dra_gpu.claims.record import State
 from dra_gpu.claims.shares import claim_share_name, share_name
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
-from tests.unit.claims.world import Node, config, fault, ref, share, share_id, shared_config
+from tests.unit.claims.world import PATIENCE, Node, config, fault, ref, share, share_id, shared_config
 from tests.unit.inventory.builders import GIB
 
 SHARE = "gpu-0-shared"
@@ -117,7 +117,7 @@ async def test_what_was_given_back_is_free_to_the_last_byte_a_hundred_times(node
 
 
 async def test_a_share_that_does_not_fit_is_waited_for_inside_the_call(tmp_path):
-    async with Node(tmp_path, held_wait=5.0).running() as node:
+    async with Node(tmp_path, held_wait=PATIENCE).running() as node:
         first = claim(node, 1, percent=90)
         await node.prepare(first)
         waiting = asyncio.ensure_future(node.prepare(claim(node, 2, percent=20)))

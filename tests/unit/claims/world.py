@@ -33,6 +33,9 @@ DRIVER = "gpu.nvidia.com"
 POOL = "node-a"
 BOOT = "boot-1"
 
+#: Seconds for what takes milliseconds: the machine may be busy. Nothing that a test asserts depends on it.
+PATIENCE = 30.0
+
 VIEWS = (View.GPU, View.SHARED, View.MONITOR)
 
 LONG = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
@@ -277,7 +280,7 @@ class Node:
             held_wait=self.held_wait,
             on_prepared=self.told.append,
         )
-        self.engine = Engine(self.preparation, limits or Limits(answer_margin=0.0, work_margin=0.0))
+        self.engine = Engine(self.preparation, limits or Limits(answer_margin=0.0, work_margin=PATIENCE))
         self.reconciler = Reconciler(
             identity,
             preparation=self.preparation,
@@ -290,7 +293,7 @@ class Node:
         try:
             yield self
         finally:
-            await self.engine.drain(asyncio.get_running_loop().time() + 5)
+            await self.engine.drain(asyncio.get_running_loop().time() + PATIENCE)
             await self.journal.close()
             self.machine.close()
             claim_locks.close()
@@ -302,14 +305,14 @@ class Node:
     def wrapped_machine(self):
         return self.machine
 
-    async def prepare(self, *refs: ClaimRef, within: float = 5.0):
-        """Prepare claims; returns the single answer for a single claim."""
-        answers = await self.engine.prepare(refs, asyncio.get_running_loop().time() + within)
+    async def prepare(self, *refs: ClaimRef, within: float = PATIENCE):
+        """Prepare claims, beginning nothing new after so many seconds; returns the single answer for a single claim."""
+        answers = await self.engine.prepare(refs, asyncio.get_running_loop().time() + within + PATIENCE)
         return answers[refs[0].uid] if len(refs) == 1 else answers
 
-    async def unprepare(self, *refs: ClaimRef, within: float = 5.0):
-        """Unprepare claims; returns the single answer for a single claim."""
-        answers = await self.engine.unprepare(refs, asyncio.get_running_loop().time() + within)
+    async def unprepare(self, *refs: ClaimRef, within: float = PATIENCE):
+        """Unprepare claims, beginning nothing new after so many seconds; returns the answer for a single claim."""
+        answers = await self.engine.unprepare(refs, asyncio.get_running_loop().time() + within + PATIENCE)
         return answers[refs[0].uid] if len(refs) == 1 else answers
 
     def slice_of(self, device: str) -> TimeSliceInterval:

@@ -71,7 +71,7 @@ class Watched:
 
     async def run(self, looks):
         task = asyncio.create_task(self.watch.run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.vendor.count < looks:
                 await asyncio.sleep(0)
         task.cancel()

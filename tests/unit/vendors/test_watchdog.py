@@ -40,7 +40,7 @@ async def test_while_a_call_hangs_the_next_on_its_subject_is_refused_without_a_t
     with pytest.raises(VendorError, match="read has not returned"):
         await watchdog.call("GPU 0", "reset", lambda: None, 5)
 
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # threads of earlier tests may end meanwhile
     release.set()
 
 
@@ -50,7 +50,7 @@ async def test_a_subject_is_free_again_when_its_call_returns_late():
         await watchdog.call("GPU 0", "read", release.wait, 0.01)
 
     release.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while watchdog.stuck:
             await asyncio.sleep(0)
 
