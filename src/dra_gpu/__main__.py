@@ -8,8 +8,10 @@ _USAGE = """\
 usage: dra-gpu node --vendor nvidia [options]
        dra-gpu mps [options]
 
+The GPU driver's processes on a node.
+
   node       publish this node's GPUs and prepare claims on them (dra-gpu node --help)
-  mps        run the MPS daemons of this node's shared GPUs (dra-gpu mps serve --help)
+  mps        run the MPS daemons of this node's shared GPUs (dra-gpu mps --help)
   --version  print the version
 """
 
@@ -35,6 +37,9 @@ def main() -> int:
         case ["--help" | "-h" | "help"]:
             sys.stdout.write(_USAGE)
             return 0
+        case [unknown, *_]:
+            sys.stderr.write(f"dra-gpu: {unknown!r} is no command: write node or mps (dra-gpu --help)\n")
+            return 2
         case _:
             sys.stderr.write(_USAGE)
             return 2

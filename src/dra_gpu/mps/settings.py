@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_gpu.flags import Flags, seconds
+from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.logs import LEVELS
 from dra_gpu.mps.directories import GpuDirectories
@@ -49,14 +49,20 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
     Exits the process with a message when one is missing or wrong, as argparse does.
     """
-    parser = argparse.ArgumentParser(
-        prog="dra-gpu mps", description="Runs NVIDIA's MPS control daemons of this node's shared GPUs."
+    parser = new_parser(
+        "dra-gpu mps", "dra-gpu mps [options]", "Runs NVIDIA's MPS control daemons of this node's shared GPUs."
     )
     flags = Flags(parser, environment)
     flags.add(
         "--driver-root", "NVIDIA_DRIVER_ROOT", Path("/"), "driver installation, by its path on the host", type=Path
     )
-    flags.add("--container-driver-root", "DRIVER_ROOT_CTR_PATH", None, "the same as this process sees it", type=Path)
+    flags.add(
+        "--container-driver-root",
+        "DRIVER_ROOT_CTR_PATH",
+        None,
+        "the same as this process sees it (default: by the same path)",
+        type=Path,
+    )
     flags.add("--directory", "MPS_DIRECTORY", DEFAULT_DIRECTORY, "state, sockets and pipes; a short path", type=Path)
     flags.add(
         "--boot-id-file", None, Path("/proc/sys/kernel/random/boot_id"), "tells one boot from the next", type=Path
@@ -65,7 +71,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         "--own-shm",
         None,
         True,  # noqa: FBT003 - a default among others
-        "give each daemon its GPU's directory at /dev/shm; needs CAP_SYS_ADMIN",
+        "give each daemon its GPU's directory at /dev/shm; needs CAP_SYS_ADMIN (default: yes)",
         action=argparse.BooleanOptionalAction,
     )
     flags.add("--settle-period", None, 60.0, "seconds between two looks at the daemons", type=seconds)

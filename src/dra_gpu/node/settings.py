@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dra_gpu.cdi.host_directory import HostDirectory
-from dra_gpu.flags import Flags, seconds
+from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.inventory.model import View
 from dra_gpu.inventory.options import DEFAULT_VIEWS
 from dra_gpu.kubelet import sockets
@@ -44,6 +44,7 @@ class Settings:
         cgroup_root: where the unified cgroup hierarchy is mounted.
         mps_socket: socket of the MPS service, which need not be there yet; None where GPUs are not shared by MPS.
         views: the views to publish.
+        numa_lists: publish `numaNode` as a list.
         expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
         rescan_period: seconds between two looks at the GPUs.
         gpu_timeout: seconds after which a GPU that does not answer is left out.
@@ -69,6 +70,7 @@ class Settings:
     cgroup_root: Path
     mps_socket: Path | None
     views: tuple[View, ...]
+    numa_lists: bool
     expected_gpus: int | None
     rescan_period: float
     gpu_timeout: float
@@ -105,6 +107,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         cgroup_root=found.cgroup_root,
         mps_socket=found.mps_socket,
         views=found.views,
+        numa_lists=found.numa_lists,
         expected_gpus=found.expected_gpus,
         rescan_period=found.rescan_period,
         gpu_timeout=found.gpu_timeout,
@@ -114,15 +117,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="dra-gpu node", description="Publishes this node's GPUs to Kubernetes and prepares claims on them."
+    parser = new_parser(
+        "dra-gpu node",
+        "dra-gpu node --vendor nvidia [options]",
+        "Publishes this node's GPUs to Kubernetes and prepares claims on them.",
     )
 
     add = Flags(parser, environment).add
     parser.add_argument(
         "--vendor", required=True, choices=tuple(_DRIVER_OF_VENDOR), help="whose GPUs this instance serves"
     )
-    add("--node-name", "NODE_NAME", "", "name of this node's Node object")
+    add("--node-name", "NODE_NAME", "", "name of this node's Node object; required")
     add("--pod-uid", "POD_UID", "", "UID of this instance's pod: gives it sockets of its own")
     add("--kubeconfig", "KUBECONFIG", None, "how to reach the API server; not needed inside a pod", type=Path)
     add(
@@ -132,9 +137,15 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "driver installation, by its path on the host",
         type=Path,
     )
-    add("--container-driver-root", "DRIVER_ROOT_CTR_PATH", None, "the same as this process sees it", type=Path)
+    add(
+        "--container-driver-root",
+        "DRIVER_ROOT_CTR_PATH",
+        None,
+        "the same as this process sees it (default: by the same path)",
+        type=Path,
+    )
     add("--dev-root", None, Path("/dev"), "directory of device nodes, by its path on the host", type=Path)
-    add("--container-dev-root", None, None, "the same as this process sees it", type=Path)
+    add("--container-dev-root", None, None, "the same as this process sees it (default: by the same path)", type=Path)
     add("--sysfs-root", None, Path("/sys"), "where sysfs is mounted", type=Path)
     add("--host-root", "HOST_ROOT", None, "the host's root as this process sees it", type=Path)
     add("--nvidia-cdi-hook-path", "NVIDIA_CDI_HOOK_PATH", "", "the container toolkit's hook program on the host")
@@ -154,7 +165,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "registration sockets",
         type=Path,
     )
-    add("--state-dir", None, None, "this driver's data; a local directory, never NFS", type=Path)
+    add(
+        "--state-dir",
+        None,
+        None,
+        "this driver's data; a local directory, never NFS (default: beside its socket)",
+        type=Path,
+    )
     add("--extra-edits", None, None, "JSON file of what every container gets in addition", type=Path)
     add("--cgroup-root", None, Path("/sys/fs/cgroup"), "where the unified cgroup hierarchy is mounted", type=Path)
     add(
@@ -170,6 +187,15 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         DEFAULT_VIEWS,
         f"views to publish, separated by commas, of {', '.join(view.value for view in _VIEWS)}",
         type=_views,
+    )
+    add(
+        "--numa-lists",
+        "NUMA_LISTS",
+        False,
+        "publish numaNode as the list of the nodes nearest to a GPU; only where the cluster has DRAListTypeAttributes on",
+        type=_switch,
+        nargs="?",
+        const=True,
     )
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
     add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=seconds)
@@ -194,6 +220,13 @@ def _views(text: str) -> tuple[View, ...]:
     if unknown or not names:
         raise argparse.ArgumentTypeError(f"{text!r} must be some of {', '.join(known)}")
     return tuple(view for name, view in known.items() if name in names)
+
+
+def _switch(text: str) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} must be true or false")
+    return known[text.lower()]
 
 
 def _count(text: str) -> int:
