@@ -63,6 +63,7 @@ class ShareEdits:
         compute_percent: percent of the GPU's SMs for each process; None for no limit.
         memory_bytes: device memory for each process, in whole MiB; None for no limit.
         low_priority: its processes run below normal priority.
+        partition: UUID of the MIG device that it is a share of; None for a share of the whole GPU.
     """
 
     pipe_directory: str
@@ -71,6 +72,7 @@ class ShareEdits:
     compute_percent: int | None = None
     memory_bytes: int | None = None
     low_priority: bool = False
+    partition: str | None = None
 
 
 class Vendor(Protocol):
@@ -101,8 +103,8 @@ class Vendor(Protocol):
             VendorError: the tool failed.
         """
 
-    def sharing(self, gpu: Gpu) -> SharingAbility:
-        """Tell what this GPU and driver can do for shares: facts of the last scan, no call to the GPU."""
+    def sharing(self, gpu: Gpu, *, partition: bool = False) -> SharingAbility:
+        """Tell what this GPU, or a partition of it, and driver can do for shares; no call to the GPU."""
 
     async def memory_limit(self, gpu: Gpu, cgroup: str) -> int | None:
         """Return the limit on a cgroup's device memory in bytes; None where there is none.

@@ -30,3 +30,9 @@ def test_classic_limits_stand_in_the_environment_by_uuid_and_in_whole_mebibytes(
 
 def test_a_limit_that_nobody_asked_for_is_not_set():
     assert edits(MpsProtocol.CLASSIC).env == ("CUDA_MPS_PIPE_DIRECTORY=/run/dra-gpu/mps",)
+
+
+def test_a_share_of_a_partition_is_limited_by_the_uuid_of_the_partition():
+    made = edits(MpsProtocol.CLASSIC, memory_bytes=GIB, partition="MIG-5")
+
+    assert made.env[1:] == ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=MIG-5=1024M",)

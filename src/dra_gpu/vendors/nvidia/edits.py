@@ -7,7 +7,7 @@ Source: NVIDIA Container Toolkit documentation, "Environment variables"; its nvc
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from dra_gpu.cdi.extra_edits import ExtraEdits, MissingExtraError
 from dra_gpu.cdi.host_directory import HostDirectory
@@ -16,6 +16,7 @@ from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, View
 from dra_gpu.vendors.base import FailureKind, NotReadyError, VendorError
 from dra_gpu.vendors.nvidia import libraries, nodes
+from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverFile, DriverFiles, DriverRoot
 from dra_gpu.vendors.nvidia.toolkit import Toolkit, ToolkitSearch
 
@@ -31,6 +32,7 @@ class NvidiaEdits:
         dev: the directory of device nodes.
         host: the host's root, in which the container toolkit is looked for; None when this process does not see it.
         hook_program: the toolkit's program by its path on the host, where it is in an unusual place.
+        capabilities: the device nodes of partitions; those of this machine without.
         extra: what the operator adds to every container.
     """
 
@@ -41,12 +43,14 @@ class NvidiaEdits:
         *,
         host: HostDirectory | None = None,
         hook_program: PurePosixPath | None = None,
+        capabilities: Capabilities | None = None,
         extra: ExtraEdits | None = None,
     ) -> None:
         self._driver_root = driver_root
         self._dev = dev
         self._host = host
         self._toolkit = ToolkitSearch(host, hook_program)
+        self._capabilities = capabilities or Capabilities(Path("/proc"), dev)
         self._extra = extra if extra is not None else ExtraEdits()
         self._made: tuple[tuple[object, ...], ContainerEdits] | None = None
 
@@ -84,7 +88,7 @@ class NvidiaEdits:
     def device_edits(
         self,
         devices: Sequence[PublishedDevice],
-        instances: Mapping[str, MigInstance] | None = None,  # noqa: ARG002 - for partitions
+        instances: Mapping[str, MigInstance] | None = None,
     ) -> ContainerEdits:
         """What the given devices add on top of `common_edits`, for one container that gets them together.
 
@@ -93,13 +97,16 @@ class NvidiaEdits:
             VendorError: a device cannot be given to a container by this driver (UNSUPPORTED).
         """
         names: list[PurePosixPath] = []
-        optional: list[DeviceNode] = []
+        more: list[DeviceNode] = []
         for device in devices:
             match device.view:
                 case View.GPU | View.SHARED | View.MONITOR:
                     names.append(_gpu_node(device.gpu))
                     if device.gpu.pci_address is not None:
-                        optional += nodes.dri_nodes(self._dev, device.gpu.pci_address)
+                        more += nodes.dri_nodes(self._dev, device.gpu.pci_address)
+                case View.MIG | View.SHARED_MIG:
+                    names.append(_gpu_node(device.gpu))
+                    more += self._capability_nodes(device, (instances or {}).get(device.name))
                 case _:
                     raise VendorError(
                         FailureKind.UNSUPPORTED,
@@ -107,7 +114,12 @@ class NvidiaEdits:
                         "container; take it out of the driver's views, or claim a whole GPU",
                     )
         required = nodes.required_nodes(self._dev, dict.fromkeys(names))
-        return ContainerEdits(device_nodes=required).merged(ContainerEdits(device_nodes=tuple(optional)))
+        return ContainerEdits(device_nodes=required).merged(ContainerEdits(device_nodes=tuple(more)))
+
+    def _capability_nodes(self, device: PublishedDevice, instance: MigInstance | None) -> tuple[DeviceNode, ...]:
+        if instance is None or instance.compute_instance is None or device.gpu.minor is None:
+            raise NotReadyError(f"device {device.name}: its MIG instance on GPU {device.gpu.uuid} is not there")
+        return self._capabilities.nodes(device.gpu.minor, instance.gpu_instance, instance.compute_instance)
 
 
 def _combined(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pynvml
 
 from dra_gpu.inventory.model import Gpu
-from dra_gpu.vendors.base import CgroupGoneError, FailureKind, VendorError
-from dra_gpu.vendors.nvidia.nvml import failure
+from dra_gpu.vendors.base import CgroupGoneError, VendorError
+from dra_gpu.vendors.nvidia.nvml import failure, handle_of
 
 _NO_LIMIT = 2**64 - 1
 _SET, _GET = "nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"
@@ -32,7 +32,7 @@ def set_limit(gpu: Gpu, cgroup: str, limit: int | None) -> None:
     request.softLimit = 0
     request.hardLimit = _NO_LIMIT if limit is None else limit
     try:
-        pynvml.nvmlDeviceSetMemoryLimits_v1(_handle(gpu), request)
+        pynvml.nvmlDeviceSetMemoryLimits_v1(handle_of(gpu), request)
     except pynvml.NVMLError as error:
         raise _failure(gpu, cgroup, _SET, error) from error
 
@@ -46,7 +46,7 @@ def limit(gpu: Gpu, cgroup: str) -> int | None:
     request = pynvml.c_nvmlGetMemoryLimits_v1_t()
     request.nameSpace = cgroup.encode()
     try:
-        pynvml.nvmlDeviceGetMemoryLimits_v1(_handle(gpu), request)
+        pynvml.nvmlDeviceGetMemoryLimits_v1(handle_of(gpu), request)
     except pynvml.NVMLError as error:
         raise _failure(gpu, cgroup, _GET, error) from error
     return None if request.hardLimit == _NO_LIMIT else int(request.hardLimit)
@@ -57,17 +57,3 @@ def _failure(gpu: Gpu, cgroup: str, call: str, error: pynvml.NVMLError) -> Vendo
     if not Path(cgroup).is_dir():
         return CgroupGoneError(f"GPU {gpu.uuid}: cgroup {cgroup} does not exist any more: its pod has ended")
     return failure(f"GPU {gpu.uuid}, cgroup {cgroup}", call, error)
-
-
-def _handle(gpu: Gpu) -> object:
-    """Return the GPU's handle, found by its place: looking up a UUID fails as soon as any GPU is lost."""
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
-        uuid = pynvml.nvmlDeviceGetUUID(handle)
-    except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}", "nvmlDeviceGetHandleByIndex_v2", error) from error
-    if uuid != gpu.uuid:
-        raise VendorError(
-            FailureKind.TRANSIENT, f"GPU {gpu.uuid} is no longer at index {gpu.index}: it is looked for again shortly"
-        )
-    return handle

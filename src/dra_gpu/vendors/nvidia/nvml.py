@@ -15,17 +15,19 @@ import pynvml
 from dra_gpu.inventory import pci
 from dra_gpu.inventory.model import DriverVersions, Gpu
 from dra_gpu.vendors.base import FailureKind, VendorError
-from dra_gpu.vendors.nvidia import names, nvlink
+from dra_gpu.vendors.nvidia import mig_facts, names, nvlink
 from dra_gpu.vendors.nvidia.queries import optional, text
 
 _MIB = 2**20
+# Hopper and later change their MIG mode without a reset. Source: MIG User Guide r580, "Enable MIG Mode".
+_LIVE_SINCE = (9, 0)
 # NVML_ERROR_* by what a caller can do about them (NVML API reference, nvmlReturn_t).
 _KINDS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: FailureKind.UNSUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: FailureKind.UNSUPPORTED,
     pynvml.NVML_ERROR_GPU_IS_LOST: FailureKind.LOST,
     pynvml.NVML_ERROR_NO_PERMISSION: FailureKind.REFUSED,
-    pynvml.NVML_ERROR_IN_USE: FailureKind.TRANSIENT,
+    pynvml.NVML_ERROR_IN_USE: FailureKind.IN_USE,
     pynvml.NVML_ERROR_TIMEOUT: FailureKind.TRANSIENT,
 }
 
@@ -125,17 +127,36 @@ def failure(subject: str, call: str, error: Exception) -> VendorError:
         FailureKind.LOST: "the GPU has fallen off the bus: reset it or reboot the node",
         FailureKind.REFUSED: "the driver needs more rights: run it privileged",
         FailureKind.TRANSIENT: "it is tried again; see the kernel log if it stays so",
-        FailureKind.UNRESPONSIVE: "reset the GPU or reboot the node",
+        FailureKind.IN_USE: "somebody holds it open; it is tried again",
     }[kind]
     return VendorError(kind, f"{subject}: {call} answered {error} ({code}); {remedy}")
+
+
+def handle_of(gpu: Gpu) -> Any:
+    """Return a GPU's handle, found by its place: looking up a UUID fails as soon as any GPU is lost.
+
+    Raises:
+        VendorError: NVML does not answer for it, or another GPU is in its place now.
+    """
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+    except pynvml.NVMLError as error:
+        raise failure(f"GPU {gpu.uuid}", "nvmlDeviceGetHandleByIndex_v2", error) from error
+    if uuid != gpu.uuid:
+        raise VendorError(
+            FailureKind.TRANSIENT, f"GPU {gpu.uuid} is no longer at index {gpu.index}: it is looked for again shortly"
+        )
+    return handle
 
 
 def _facts(index: int, handle: Any, uuid: str) -> Gpu:
     memory = optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
     capability = optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     cores = optional(pynvml.nvmlDeviceGetNumGpuCores, handle)
-    mig = optional(pynvml.nvmlDeviceGetMigMode, handle)
-    mode = optional(pynvml.nvmlDeviceGetAddressingMode, handle)
+    mode = mig_facts.mode(handle)
+    mig = mig_facts.read(handle, mode)
+    addressing = optional(pynvml.nvmlDeviceGetAddressingMode, handle)
     brand = optional(pynvml.nvmlDeviceGetBrand, handle)
     architecture = optional(pynvml.nvmlDeviceGetArchitecture, handle)
     links = tuple(nvlink.links(handle))
@@ -152,9 +173,13 @@ def _facts(index: int, handle: Any, uuid: str) -> Gpu:
         memory_bytes=None if memory is None or not memory.total else int(memory.total) // _MIB * _MIB,
         multiprocessors=names.multiprocessors(cores, capability),
         serial=text(optional(pynvml.nvmlDeviceGetSerial, handle)),
-        addressing_mode=names.addressing_mode(mode),
-        mig_capable=mig is not None,
-        mig_enabled=None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+        addressing_mode=names.addressing_mode(addressing),
+        mig_capable=mode is not None,
+        mig_enabled=None if mode is None else mode.current,
+        mig_pending=None if mode is None else mode.pending,
+        mig_live=mode is not None and capability is not None and tuple(capability) >= _LIVE_SINCE,
+        mig_profiles=mig.profiles,
+        mig_instances=mig.instances,
         nvlinks=links,
         nvlink_bandwidth=nvlink.bandwidth(handle, links),
         fabric=registration.fabric,

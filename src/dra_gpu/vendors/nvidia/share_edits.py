@@ -2,8 +2,8 @@
 
 The pipe directory of a share is mounted at a path of our own, never at CUDA's default: a container that brings its own
 `/tmp/nvidia-mps` must not meet ours. With namespaces the mounted directory is the share's alone, so that a container
-reaches no other share. Classic limits stand in the environment and name the GPU by its UUID: one entry for a GPU that a
-process does not see drops all of its limits. Source: MPS documentation r615, "Environment Variables".
+reaches no other share. Classic limits stand in the environment and name the GPU or partition by its UUID: one entry for
+a GPU that a process does not see drops all of its limits. Source: MPS documentation r615, "Environment Variables".
 """
 
 from dra_gpu.cdi.spec import ContainerEdits, Mount
@@ -24,7 +24,7 @@ def share_edits(gpu: Gpu, share: ShareEdits) -> ContainerEdits:
         if share.compute_percent is not None:
             env.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share.compute_percent}")
         if share.memory_bytes is not None:
-            env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={gpu.uuid}={share.memory_bytes // _MIB}M")
+            env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={share.partition or gpu.uuid}={share.memory_bytes // _MIB}M")
         if share.low_priority:
             env.append("CUDA_MPS_CLIENT_PRIORITY=1")
     return ContainerEdits(

@@ -16,16 +16,21 @@ def ability(gpu: Gpu, driver: DriverVersions, *, cgroup_v2: bool) -> SharingAbil
     """Return what this GPU under this driver can do for shares of it.
 
     Args:
-        gpu: the whole GPU; one that is partitioned has no shares of its own.
+        gpu: the whole GPU; one that keeps being partitioned has no shares of its own.
         driver: the installed versions.
         cgroup_v2: the node has the unified cgroup hierarchy, without which no memory is limited.
     """
-    if gpu.mig_enabled:
+    if _stays_partitioned(gpu):
         return SharingAbility(mps=None)
     mps = None
     if has_mps(gpu):
         mps = MpsProtocol.NAMESPACE if has_namespaces(gpu, driver) else MpsProtocol.CLASSIC
     return SharingAbility(mps=mps, memory_limits=_is_recent(driver) and cgroup_v2)
+
+
+def ability_of_partition(gpu: Gpu) -> SharingAbility:
+    """Return what can be done for shares of a partition of this GPU: MPS as of old, which a container can evade."""
+    return SharingAbility(mps=MpsProtocol.CLASSIC if has_mps(gpu) else None)
 
 
 def has_mps(gpu: Gpu) -> bool:
@@ -35,7 +40,7 @@ def has_mps(gpu: Gpu) -> bool:
 
 def has_namespaces(gpu: Gpu, driver: DriverVersions) -> bool:
     """Tell whether an MPS daemon of this GPU can limit a client by the directory it connects to (protocol 3)."""
-    return has_mps(gpu) and not gpu.mig_enabled and _is_recent(driver)
+    return has_mps(gpu) and not _stays_partitioned(gpu) and _is_recent(driver)
 
 
 def isolation(gpu: Gpu, able: SharingAbility) -> str | None:
@@ -43,7 +48,7 @@ def isolation(gpu: Gpu, able: SharingAbility) -> str | None:
 
     With protocol 3 but no limit on the cgroup, memory is limited by MPS alone, which a container can lift.
     """
-    if gpu.mig_enabled:
+    if _stays_partitioned(gpu):
         return None
     match able.mps:
         case None:
@@ -52,6 +57,11 @@ def isolation(gpu: Gpu, able: SharingAbility) -> str | None:
             return Mechanism.NAMESPACE.value
         case _:
             return Mechanism.COOPERATIVE.value
+
+
+def _stays_partitioned(gpu: Gpu) -> bool:
+    """Tell whether a GPU is in MIG mode until somebody resets it; one that can leave it at any time is as if it had."""
+    return bool(gpu.mig_enabled) and not gpu.mig_live
 
 
 def _is_recent(driver: DriverVersions) -> bool:

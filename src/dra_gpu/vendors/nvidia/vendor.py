@@ -14,9 +14,11 @@ from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import SharingAbility
 from dra_gpu.vendors.base import ShareEdits
 from dra_gpu.vendors.cgroups import PodCgroups
-from dra_gpu.vendors.nvidia import memory_limits, mig
+from dra_gpu.vendors.nvidia import memory_limits, nodes
+from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
+from dra_gpu.vendors.nvidia.mig import Partitioning
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
 from dra_gpu.vendors.nvidia.share_edits import share_edits
@@ -26,6 +28,8 @@ from dra_gpu.vendors.watchdog import Watchdog
 DRIVER_NAME = "gpu.nvidia.com"
 # A healthy GPU answers in milliseconds; opening NVML without the persistence daemon takes seconds.
 _CALL_SECONDS = 15.0
+# Changing the MIG mode takes seconds, and so does an instance when several GPUs are partitioned at once.
+_MIG_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -40,6 +44,8 @@ class NvidiaHost:
         sysfs_root: where sysfs is mounted.
         host_root: the host's root, searched for the container toolkit; None when this process does not see it.
         hook_program: the toolkit's program by its path on the host, where it is in an unusual place.
+        proc_root: where procfs is mounted, for what the driver tells there.
+        process_root: where procfs is mounted, for the processes of the host.
         cgroup_root: where the unified cgroup hierarchy is mounted.
         gpu_timeout: seconds after which a GPU that has not told its facts is left out.
     """
@@ -49,6 +55,8 @@ class NvidiaHost:
     sysfs_root: Path
     host_root: HostDirectory | None = None
     hook_program: PurePosixPath | None = None
+    proc_root: Path = Path("/proc")
+    process_root: Path = Path("/proc")
     cgroup_root: Path = Path("/sys/fs/cgroup")
     gpu_timeout: float = READ_SECONDS
 
@@ -66,11 +74,18 @@ class NvidiaVendor:
         self._watchdog = Watchdog()
         self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
+        capabilities = Capabilities(host.proc_root, host.dev_root)
+        self._partitioning = Partitioning(
+            host.process_root,
+            lambda gpu: None if gpu.minor is None else host.dev_root.here(nodes.gpu_node(gpu.minor)),
+            lambda gpu, instance: () if gpu.minor is None else capabilities.places(gpu.minor, instance),
+        )
         self._edits = NvidiaEdits(
             DriverRoot(host.driver_root),
             host.dev_root,
             host=host.host_root,
             hook_program=host.hook_program,
+            capabilities=capabilities,
             extra=extra,
         )
 
@@ -86,9 +101,9 @@ class NvidiaVendor:
         """See `vendors.base.Vendor.time_slice`."""
         return await self._smi.time_slice(gpu.uuid)
 
-    def sharing(self, gpu: Gpu) -> SharingAbility:
+    def sharing(self, gpu: Gpu, *, partition: bool = False) -> SharingAbility:
         """See `vendors.base.Vendor.sharing`."""
-        return self._scanner.sharing(gpu)
+        return self._scanner.sharing(gpu, partition=partition)
 
     def share_edits(self, gpu: Gpu, share: ShareEdits) -> ContainerEdits:
         """See `vendors.base.Vendor.share_edits`."""
@@ -108,25 +123,33 @@ class NvidiaVendor:
 
     async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
         """See `vendors.base.Vendor.set_mig_mode`."""
-        await self._with_nvml(gpu, "setting its MIG mode", lambda: mig.set_mode(gpu, enabled=enabled))
+        await self._with_nvml(
+            gpu, "setting its MIG mode", lambda: self._partitioning.set_mode(gpu, enabled=enabled), _MIG_SECONDS
+        )
 
     async def mig_mode(self, gpu: Gpu) -> bool:
         """See `vendors.base.Vendor.mig_mode`."""
-        return await self._with_nvml(gpu, "reading its MIG mode", lambda: mig.mode(gpu))
+        return await self._with_nvml(gpu, "reading its MIG mode", lambda: self._partitioning.mode(gpu))
 
     async def create_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance:
         """See `vendors.base.Vendor.create_mig_instance`."""
-        return await self._with_nvml(gpu, "creating a MIG instance", lambda: mig.create(gpu, placement))
+        return await self._with_nvml(
+            gpu, "creating a MIG instance", lambda: self._partitioning.create(gpu, placement), _MIG_SECONDS
+        )
 
     async def destroy_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> None:
         """See `vendors.base.Vendor.destroy_mig_instance`."""
-        await self._with_nvml(gpu, "destroying a MIG instance", lambda: mig.destroy(gpu, placement))
+        await self._with_nvml(
+            gpu, "destroying a MIG instance", lambda: self._partitioning.destroy(gpu, placement), _MIG_SECONDS
+        )
 
     async def mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance | None:
         """See `vendors.base.Vendor.mig_instance`."""
-        return await self._with_nvml(gpu, "reading its MIG instances", lambda: mig.instance(gpu, placement))
+        return await self._with_nvml(
+            gpu, "reading its MIG instances", lambda: self._partitioning.instance(gpu, placement)
+        )
 
-    async def _with_nvml(self, gpu: Gpu, what: str, call: Callable[[], T]) -> T:
+    async def _with_nvml(self, gpu: Gpu, what: str, call: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
         def opened() -> T:
             self._nvml.open()
             try:
@@ -134,7 +157,7 @@ class NvidiaVendor:
             finally:
                 self._nvml.close()
 
-        return await self._watchdog.call(f"GPU {gpu.index}", what, opened, _CALL_SECONDS)
+        return await self._watchdog.call(f"GPU {gpu.index}", what, opened, seconds)
 
     def installation(self) -> Hashable:
         """See `vendors.base.Vendor.installation`."""

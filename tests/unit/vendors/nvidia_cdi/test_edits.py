@@ -1,14 +1,17 @@
 """What a container with an NVIDIA GPU gets, and that it never gets half of it."""
 
 import platform
+import shutil
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from dra_gpu.cdi.extra_edits import ExtraDeviceNode, ExtraEdits
-from dra_gpu.cdi.spec import ContainerEdits
-from dra_gpu.inventory.model import View
+from dra_gpu.cdi.spec import ContainerEdits, DeviceNode
+from dra_gpu.inventory.model import MigInstance, MigPlacement, View
 from dra_gpu.vendors.base import FailureKind, NotReadyError, VendorError
+from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
 from tests.unit.vendors.nvidia_cdi.driver_trees import UBUNTU, VERSION, install, make_nodes, on_host, published
@@ -196,8 +199,80 @@ def test_a_gpu_without_a_node_of_its_own_is_refused(edits: NvidiaEdits) -> None:
 
 
 def test_a_view_of_a_later_release_is_refused_by_its_name(edits: NvidiaEdits) -> None:
-    with pytest.raises(VendorError, match="cannot give the view 'mig'"):
-        edits.device_edits([published(0, View.MIG)])
+    with pytest.raises(VendorError, match="cannot give the view 'vfio'"):
+        edits.device_edits([published(0, View.VFIO)])
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """What a driver tells of GPU 2 with a partition: GPU instance 7 has the number 84, its compute instance 85."""
+    files = {
+        "devices": "Character devices:\n195 nvidia\n237 nvidia-caps\n 10 misc\n\nBlock devices:\n  8 sd\n",
+        "driver/nvidia/capabilities/gpu2/mig/gi7/access": "DeviceFileMinor: 84\nDeviceFileMode: 292\n",
+        "driver/nvidia/capabilities/gpu2/mig/gi7/ci0/access": "DeviceFileMinor: 85\nDeviceFileMode: 292\n",
+        "driver/nvidia-caps/mig-minors": "config 1\nmonitor 2\ngpu2/gi7/access 84\ngpu2/gi7/ci0/access 85\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "proc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "proc"
+
+
+@pytest.fixture
+def partition(root: Path, dev: Path, proc: Path) -> Callable[..., ContainerEdits]:
+    """What a container gets of the partition, which has its own name in the given mapping."""
+    make_nodes(dev, "nvidia2")
+    host = on_host(dev, "/dev")
+    edits = NvidiaEdits(DriverRoot(on_host(root, "/r")), host, capabilities=Capabilities(proc, host))
+    device = published(2, View.MIG)
+
+    def given(compute_instance: int | None = 0, name: str = device.name) -> ContainerEdits:
+        instance = MigInstance(MigPlacement(0, 4, 1), 7, compute_instance, "MIG-1")
+        return edits.device_edits([device], {name: instance})
+
+    return given
+
+
+@pytest.mark.case("C44")
+def test_a_partition_comes_with_its_two_capabilities_and_its_gpus_node_and_nothing_else(partition) -> None:
+    parent, *capabilities = partition().device_nodes
+
+    assert parent.path == "/dev/nvidia2"
+    assert capabilities == [
+        DeviceNode("/dev/nvidia-caps/nvidia-cap84", type="c", major=237, minor=84, permissions="rw"),
+        DeviceNode("/dev/nvidia-caps/nvidia-cap85", type="c", major=237, minor=85, permissions="rw"),
+    ]
+
+
+@pytest.mark.case("C44")
+def test_numbers_of_a_partition_that_proc_does_not_show_are_those_that_the_driver_lists(partition, proc: Path) -> None:
+    shutil.rmtree(proc / "driver/nvidia/capabilities")
+
+    assert [node.minor for node in partition().device_nodes[1:]] == [84, 85]
+
+
+def test_a_capability_node_that_the_host_has_is_the_one_that_the_container_gets(partition, dev: Path) -> None:
+    (dev / "nvidia-caps").mkdir()
+    (dev / "nvidia-caps" / "nvidia-cap84").symlink_to("/dev/null")
+
+    assert (partition().device_nodes[1].major, partition().device_nodes[1].minor) == (1, 3)
+
+
+def test_a_partition_whose_numbers_nobody_tells_is_not_ready(partition, proc: Path) -> None:
+    (proc / "devices").write_text("Character devices:\n195 nvidia\n")
+    with pytest.raises(NotReadyError, match="does not list nvidia-caps"):
+        partition()
+
+    shutil.rmtree(proc / "driver")
+    with pytest.raises(NotReadyError, match="gi7/access cannot be read"):
+        partition()
+
+
+def test_a_partition_without_its_instance_is_not_ready(partition) -> None:
+    for absent in ({"compute_instance": None}, {"name": "another"}):
+        with pytest.raises(NotReadyError, match=r"MIG instance on GPU GPU-00000002-.* is not there"):
+            partition(**absent)
 
 
 def test_the_operators_additions_come_last_and_missing_ones_hold_the_claim_back(root: Path, dev: Path) -> None:
