@@ -57,6 +57,7 @@ void sim_scan(struct sim_state *s);   /* what this process sees, decided once at
 nvmlReturn_t sim_resolve(struct ctx *c, const void *handle, u32 kinds);
 nvmlDevice_t sim_handle_for(u32 kind, u32 gpu, u64 serial);
 void sim_hold_gpu(struct sim_state *s, int index);
+void sim_release_gpus(void);          /* closes what sim_hold_gpu opened */
 
 /* faults.c */
 nvmlReturn_t sim_faults(struct ctx *c);
@@ -83,7 +84,7 @@ nvmlReturn_t sim_gi_destroy(struct sim_state *s, int gpu, struct sim_gi *gi);
 nvmlReturn_t sim_ci_create(struct sim_state *s, int gpu, struct sim_gi *gi, u32 profile, const struct nvml_placement *at, struct sim_ci **out);
 nvmlReturn_t sim_ci_destroy(struct sim_state *s, int gpu, struct sim_gi *gi, struct sim_ci *ci);
 int sim_gi_room(struct sim_gpu *g, const struct sim_profile *p, u32 start);
-u32 sim_gi_remaining(struct sim_gpu *g, const struct sim_profile *p);
+u32 sim_gi_remaining(const struct sim_gpu *g, const struct sim_profile *p);
 int sim_ci_profile(const struct sim_profile *gi_profile, u32 profile, u32 *slices);
 u32 sim_ci_remaining(struct sim_gpu *g, struct sim_gi *gi, u32 profile);
 u32 sim_ci_sm(const struct sim_profile *gi_profile, u32 slices);

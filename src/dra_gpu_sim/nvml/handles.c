@@ -1,6 +1,8 @@
 /* Handles, and which GPUs a process sees. */
+#define _GNU_SOURCE
 #include "core.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@ static struct sim_handle instance_handles[MAX_INSTANCE_HANDLES];
 static u32 instance_handle_count;
 static int visible[SIM_MAX_GPUS];
 static int visible_count;
+static int node_fds[SIM_MAX_GPUS]; /* of the nodes held open, plus one */
 
 /*
  * NVML lists the GPUs whose device node the process can open, as found when it was initialised; a GPU that appears
@@ -95,8 +98,23 @@ nvmlReturn_t sim_resolve(struct ctx *c, const void *handle, u32 kinds) {
     return NVML_SUCCESS;
 }
 
-/* From its first handle on, a session holds the GPU's device node open until it shuts NVML down. */
+/*
+ * From its first handle on, a session holds the GPU's device node open until it shuts NVML down. The node is opened by
+ * name alone, which shows in /proc/<pid>/fd and works although no driver stands behind it.
+ */
 void sim_hold_gpu(struct sim_state *s, int index) {
     struct sim_session *mine = sim_session_mine(s);
-    if (mine) mine->gpus |= 1ull << index;
+    if (!mine || mine->gpus >> index & 1) return;
+    char path[PATH_MAX + 32];
+    mine->gpus |= 1ull << index;
+    snprintf(path, sizeof path, "%s/nvidia%u", sim_dev(), s->gpus[index].minor);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd >= 0) node_fds[index] = fd + 1;
+}
+
+void sim_release_gpus(void) {
+    for (int i = 0; i < SIM_MAX_GPUS; i++) {
+        if (node_fds[i]) close(node_fds[i] - 1);
+        node_fds[i] = 0;
+    }
 }

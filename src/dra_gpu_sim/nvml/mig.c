@@ -77,24 +77,22 @@ int sim_gi_room(struct sim_gpu *g, const struct sim_profile *p, u32 start) {
     return !all || (copy <= all->copy && dec <= all->dec && enc <= all->enc && jpeg <= all->jpeg && ofa <= all->ofa);
 }
 
-/* How many more instances of a profile fit, placed as the driver would place them. */
-u32 sim_gi_remaining(struct sim_gpu *g, const struct sim_profile *p) {
-    struct sim_gi saved[SIM_MAX_GI];
+/* How many more instances of a profile fit, placed as the driver would place them. Tried on a copy: others look on. */
+u32 sim_gi_remaining(const struct sim_gpu *g, const struct sim_profile *p) {
+    struct sim_gpu tried = *g;
     u32 made = 0;
-    memcpy(saved, g->gi, sizeof saved);
     for (u32 i = 0; i < p->placement_count; i++) {
-        if (!sim_gi_room(g, p, p->starts[i])) continue;
+        if (!sim_gi_room(&tried, p, p->starts[i])) continue;
         for (int k = 0; k < SIM_MAX_GI; k++) {
-            if (g->gi[k].used) continue;
-            g->gi[k].used = 1;
-            g->gi[k].profile = (u32)(p - g->profiles);
-            g->gi[k].start = p->starts[i];
-            g->gi[k].size = p->memory_units;
+            if (tried.gi[k].used) continue;
+            tried.gi[k].used = 1;
+            tried.gi[k].profile = (u32)(p - g->profiles);
+            tried.gi[k].start = p->starts[i];
+            tried.gi[k].size = p->memory_units;
             made++;
             break;
         }
     }
-    memcpy(g->gi, saved, sizeof saved);
     return made;
 }
 

@@ -82,6 +82,7 @@ void sim_session_open(struct sim_state *s) {
 
 void sim_session_close(struct sim_state *s) {
     struct sim_session *mine = sim_session_mine(s);
+    sim_release_gpus();
     if (!mine) return;
     let_go((int)(mine - s->sessions));
     memset(mine, 0, sizeof *mine);
