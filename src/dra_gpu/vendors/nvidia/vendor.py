@@ -44,8 +44,8 @@ class NvidiaHost:
         sysfs_root: where sysfs is mounted.
         host_root: the host's root, searched for the container toolkit; None when this process does not see it.
         hook_program: the toolkit's program by its path on the host, where it is in an unusual place.
-        proc_root: where procfs is mounted, for what the driver tells there.
-        process_root: where procfs is mounted, for the processes of the host.
+        proc_root: a procfs that shows the processes of the host.
+        driver_proc_root: a procfs in which the driver shows the numbers of MIG instances.
         cgroup_root: where the unified cgroup hierarchy is mounted.
         gpu_timeout: seconds after which a GPU that has not told its facts is left out.
     """
@@ -56,7 +56,7 @@ class NvidiaHost:
     host_root: HostDirectory | None = None
     hook_program: PurePosixPath | None = None
     proc_root: Path = Path("/proc")
-    process_root: Path = Path("/proc")
+    driver_proc_root: Path = Path("/proc")
     cgroup_root: Path = Path("/sys/fs/cgroup")
     gpu_timeout: float = READ_SECONDS
 
@@ -74,9 +74,9 @@ class NvidiaVendor:
         self._watchdog = Watchdog()
         self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
-        capabilities = Capabilities(host.proc_root, host.dev_root)
+        capabilities = Capabilities(host.driver_proc_root, host.dev_root)
         self._partitioning = Partitioning(
-            host.process_root,
+            host.proc_root,
             lambda gpu: None if gpu.minor is None else host.dev_root.here(nodes.gpu_node(gpu.minor)),
             lambda gpu, instance: () if gpu.minor is None else capabilities.places(gpu.minor, instance),
         )
