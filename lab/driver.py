@@ -71,6 +71,7 @@ class DriverInstance:
             f"--driver-root={root / 'driver'}",
             f"--dev-root={root / 'dev'}",
             f"--sysfs-root={root / 'sys'}",
+            f"--driver-proc-root={root / 'proc'}",
             f"--boot-id-file={root / 'boot_id'}",
             f"--cdi-root={node.cdi_dir}",
             f"--kubelet-plugins-dir={node.plugins_dir}",

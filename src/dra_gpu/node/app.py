@@ -240,6 +240,8 @@ class NodePlugin:
             chosen.sysfs_root,
             host_root=chosen.host_root,
             hook_program=chosen.hook_program,
+            proc_root=chosen.proc_root,
+            driver_proc_root=chosen.driver_proc_root,
             cgroup_root=chosen.cgroup_root,
             gpu_timeout=chosen.gpu_timeout,
         )

@@ -41,6 +41,8 @@ class Settings:
         registrar_dir: the kubelet's directory of registration sockets.
         state_dir: this driver's data, shared by its instances.
         extra_edits: file with what every container gets in addition.
+        proc_root: a procfs that shows the processes of the host.
+        driver_proc_root: a procfs in which the driver shows the numbers of MIG instances.
         cgroup_root: where the unified cgroup hierarchy is mounted.
         mps_socket: socket of the MPS service, which need not be there yet; None where GPUs are not shared by MPS.
         views: the views to publish.
@@ -67,6 +69,8 @@ class Settings:
     registrar_dir: Path
     state_dir: Path
     extra_edits: Path | None
+    proc_root: Path
+    driver_proc_root: Path
     cgroup_root: Path
     mps_socket: Path | None
     views: tuple[View, ...]
@@ -104,6 +108,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         registrar_dir=found.kubelet_registrar_dir,
         state_dir=state_dir,
         extra_edits=found.extra_edits,
+        proc_root=found.proc_root,
+        driver_proc_root=found.driver_proc_root,
         cgroup_root=found.cgroup_root,
         mps_socket=found.mps_socket,
         views=found.views,
@@ -173,6 +179,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         type=Path,
     )
     add("--extra-edits", None, None, "JSON file of what every container gets in addition", type=Path)
+    add("--proc-root", None, Path("/proc"), "procfs of the host's processes: who holds a GPU is seen there", type=Path)
+    add("--driver-proc-root", None, Path("/proc"), "procfs in which the driver shows its MIG instances", type=Path)
     add("--cgroup-root", None, Path("/sys/fs/cgroup"), "where the unified cgroup hierarchy is mounted", type=Path)
     add(
         "--mps-socket",

@@ -98,6 +98,7 @@ def arguments(node: SimulatedNode, paths: NodePaths, *, node_name: str, kubeconf
         f"--kubelet-plugins-dir={paths.kubelet / 'plugins'}",
         f"--kubelet-registrar-dir={paths.kubelet / 'plugins_registry'}",
         f"--mps-socket={paths.mps / 'mps.sock'}",
+        f"--driver-proc-root={node.proc_root}",
         f"--cgroup-root={paths.cgroups}",
     ]
 
