@@ -10,6 +10,9 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import Connection
 from dra_gpu_sim.apiserver.server import ApiServer
 
+#: Seconds for what takes milliseconds: the machine may be busy with something else.
+PATIENCE = 30.0
+
 
 class SkippingClock:
     """A clock on which sleeping takes no time: it notes how long the sleep would have been and moves on."""

@@ -14,6 +14,7 @@ from dra_gpu.api.resource_v1 import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
+from dra_gpu.apiserver.clock import Clock
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.publish_reports import PublishReport
 from dra_gpu.apiserver.publisher import PublisherLimits, SlicePublisher
@@ -21,7 +22,7 @@ from dra_gpu.apiserver.reflector import ReflectorLimits
 from dra_gpu.apiserver.slice_diff import PoolIdentity
 from dra_gpu.inventory.slices import SliceContent
 
-from .conftest import running
+from .conftest import PATIENCE, running
 
 DRIVER, NODE = "gpu.nvidia.com", "node-1"
 IDENTITY = PoolIdentity(DRIVER, NODE, NODE)
@@ -73,7 +74,7 @@ class Reports:
         return [report for report in self.all if isinstance(report, kind)]
 
     async def wait(self, kind: type[R], condition: Callable[[R], bool] = lambda _report: True) -> R:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 for report in self.of(kind):
                     if condition(report):
@@ -92,10 +93,17 @@ async def publishing(
     limits: PublisherLimits = FAST,
     identity: PoolIdentity = IDENTITY,
     may_publish: Callable[[], bool] | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[SlicePublisher]:
     """A running publisher that wants `contents`."""
     publisher = SlicePublisher(
-        api, identity, on_report=reports, may_publish=may_publish, limits=limits, reflector_limits=FAST_WATCH
+        api,
+        identity,
+        on_report=reports,
+        may_publish=may_publish,
+        limits=limits,
+        reflector_limits=FAST_WATCH,
+        clock=clock,
     )
     if contents is not None:
         publisher.publish(contents)
@@ -106,5 +114,5 @@ async def publishing(
 
 async def settled(publisher: SlicePublisher) -> None:
     """Wait until the server holds what is wanted."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await publisher.settled.wait()

@@ -13,9 +13,9 @@ from dra_gpu.apiserver.reflector import Change, Reflector, ReflectorLimits
 from dra_gpu.apiserver.resources import NODES, Node
 from dra_gpu_sim.apiserver.server import ApiServer
 
-from .conftest import SkippingClock, running
+from .conftest import PATIENCE, SkippingClock, running
 
-FAST = ReflectorLimits(idle=5.0, between_lists=0.02, first_wait=0.01, longest_wait=0.05)
+FAST = ReflectorLimits(idle=PATIENCE, between_lists=0.02, first_wait=0.01, longest_wait=0.05)
 
 
 class Follower:
@@ -40,7 +40,7 @@ class Follower:
         return {name for _, name in self.reflector.objects}
 
     async def until(self, condition: Callable[["Follower"], object]) -> None:
-        async with asyncio.timeout(10), self._moved:
+        async with asyncio.timeout(PATIENCE), self._moved:
             await self._moved.wait_for(lambda: bool(condition(self)))
 
     def _on_change(self, change: Change[Node]) -> None:

@@ -34,13 +34,13 @@ def test_a_started_process_is_the_program_itself_and_recorded(process: Process) 
 def test_another_object_on_the_same_record_stops_it(process: Process) -> None:
     process.start(["sleep", "60"])
 
-    assert Process("again", process.record, process.log).stop(signal.SIGTERM, seconds=5.0)
+    assert Process("again", process.record, process.log).stop(signal.SIGTERM, seconds=30.0)
     assert process.running() is None
 
 
 def test_a_process_that_ignores_the_signal_is_killed_after_the_grace_time(process: Process) -> None:
     process.start(["sh", "-c", "trap '' TERM; echo ignoring; while :; do sleep 0.05; done"])
-    wait_until("the trap is set", lambda: "ignoring" in process.log.read_text(), 5.0, every=0.01)
+    wait_until("the trap is set", lambda: "ignoring" in process.log.read_text(), 30.0, every=0.01)
 
     assert not process.stop(signal.SIGTERM, seconds=0.2)
     assert process.running() is None
@@ -63,7 +63,7 @@ def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(process: Process)
 def test_stopping_what_never_ran_or_ended_by_itself_succeeds(process: Process) -> None:
     assert process.stop()
     process.start(["true"])
-    assert process.signal_and_wait(signal.SIGTERM, 5.0)
+    assert process.signal_and_wait(signal.SIGTERM, 30.0)
 
 
 def test_a_cgroup_that_cannot_be_entered_is_an_error_with_the_log(
