@@ -36,8 +36,16 @@ def main() -> int:
     driver_parser = commands.add_parser(
         "driver", help="the driver with simulated GPUs on every node, as host processes"
     )
-    driver_parser.add_argument("action", choices=("start", "stop"))
-    driver_parser.add_argument("--profile", default="H100", help="model of the simulated GPUs (default H100)")
+    driver_parser.add_argument(
+        "action",
+        choices=("start", "stop"),
+        help="start: apply deploy/, simulate GPUs, start the MPS service and the plugin; stop: end both on every node",
+    )
+    driver_parser.add_argument(
+        "--profile",
+        default="H100",
+        help="model of the simulated GPUs (default H100); `dra-gpu-sim profiles` lists them",
+    )
     driver_parser.add_argument("--gpus", type=int, default=8, metavar="N", help="how many per node (default 8)")
     arguments = parser.parse_args()
     progress = Progress()

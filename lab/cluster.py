@@ -37,7 +37,7 @@ def up(layout: Layout, nodes: int, progress: Progress) -> Settings:
     with _lock(layout):
         running = Settings.load(layout)
         if running is not None and running.nodes == nodes and not dead_processes(layout, running):
-            progress.say(f"a cluster of {nodes} node(s) is up already: {layout.state}")
+            progress.say(f"a cluster of {_nodes(nodes)} is up already: {layout.state}")
             return running
         _clean(layout, progress)
         settings = Settings.new(nodes)
@@ -107,7 +107,11 @@ def _start(layout: Layout, settings: Settings, programs: Path, progress: Progres
     with progress.step("wait for controllers and nodes"):
         controlplane.wait_for_controllers(layout, settings)
         _wait_for_nodes(layout, settings)
-    progress.say(f"up: Kubernetes with {settings.nodes} node(s); export KUBECONFIG={layout.kubeconfig}")
+    progress.say(f"up: Kubernetes with {_nodes(settings.nodes)}; export KUBECONFIG={layout.kubeconfig}")
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _wait_for_nodes(layout: Layout, settings: Settings) -> None:

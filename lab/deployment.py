@@ -1,14 +1,17 @@
 """The driver on a whole lab: the manifests that users apply, and on every node simulated GPUs with one plugin."""
 
 import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab import controlplane
+from lab.api import Api, Json, path_of
 from lab.build import bin_dir
 from lab.driver import DriverInstance
 from lab.errors import LabError
 from lab.identity import write_credentials
-from lab.layout import Layout
+from lab.layout import Layout, Node
 from lab.mps import mps_process, stop_mps
 from lab.processes import Process
 from lab.progress import Progress
@@ -18,6 +21,9 @@ from lab.simulated import SimulatedGpus
 _DEPLOY = Path(__file__).parent.parent / "deploy"
 _APPLY_WITHIN_SECONDS = 60.0
 _STOP_WITHIN_SECONDS = 30.0
+_PUBLISH_WITHIN_SECONDS = 90.0
+_DRIVER = "gpu.nvidia.com"
+_SLICES = path_of("resource.k8s.io/v1", "resourceslices")
 
 
 def apply_manifests(layout: Layout) -> None:
@@ -34,14 +40,18 @@ def apply_manifests(layout: Layout) -> None:
 
 
 def start_drivers(layout: Layout, settings: Settings, *, profile: str, gpus: int, progress: Progress) -> None:
-    """Give every node `gpus` simulated GPUs and a plugin; one that runs already stays."""
+    """Give every node `gpus` simulated GPUs and a plugin; one that runs already stays. All are published then.
+
+    Raises:
+        LabError: a step failed, or a node's GPUs are not published in time; the text has the plugin's last words.
+    """
     running = {process.name for process in drivers(layout) if process.running()}
     with progress.step("apply deploy/"):
         apply_manifests(layout)
     api = controlplane.admin_api(layout, settings)
     for node in settings.all_nodes(layout):
         if any(name.startswith(f"{node.name}-plugin-") for name in running):
-            progress.say(f"a plugin runs on {node.name} already")
+            progress.say(f"{node.name} keeps its GPUs and the plugin that runs (`python -m lab driver stop` ends them)")
             continue
         with progress.step(f"simulate {gpus} x {profile}, start the MPS service and the plugin on {node.name}"):
             stop_mps(layout, node)
@@ -50,6 +60,34 @@ def start_drivers(layout: Layout, settings: Settings, *, profile: str, gpus: int
             plugin = DriverInstance.new(layout, node, simulated)
             plugin.mps.start()
             plugin.start()
+    with progress.step("wait until the GPUs are published"):
+        wait_published(layout, api, settings.all_nodes(layout))
+
+
+def wait_published(layout: Layout, api: Api, nodes: Sequence[Node], within: float = _PUBLISH_WITHIN_SECONDS) -> None:
+    """Wait until the GPUs of all nodes are there for the scheduler.
+
+    Raises:
+        LabError: a plugin ended, or its node's GPUs are not published within `within` seconds.
+    """
+    deadline = time.monotonic() + within
+    for node in nodes:
+        while not is_published(api.items(_SLICES, fieldSelector=f"spec.driver={_DRIVER},spec.nodeName={node.name}")):
+            plugins = [one for one in drivers(layout) if one.name.startswith(f"{node.name}-plugin-")]
+            words = "".join(f"\nthe end of {one.log}:\n{one.tail()}" for one in plugins)
+            if not any(one.running() for one in plugins):
+                raise LabError(f"the plugin of {node.name} has ended before it published the GPUs{words}")
+            if time.monotonic() > deadline:
+                raise LabError(f"the GPUs of {node.name} are not published after {within:.0f} s{words}")
+            time.sleep(0.2)
+
+
+def is_published(slices: Sequence[Json]) -> bool:
+    """Tell whether all slices of a pool's newest generation are there."""
+    pools = [one["spec"]["pool"] for one in slices]
+    newest = max((pool["generation"] for pool in pools), default=0)
+    wanted = [pool["resourceSliceCount"] for pool in pools if pool["generation"] == newest]
+    return bool(wanted) and len(wanted) == wanted[0]
 
 
 def stop_drivers(layout: Layout, progress: Progress) -> None:
