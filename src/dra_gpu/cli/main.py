@@ -63,3 +63,30 @@ def _kubeconfig() -> Path:
     named = [Path(name) for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     candidates = named or [Path.home() / ".kube/config"]
     return next((path for path in candidates if path.exists()), candidates[0])
+
+
+@main.command("validate")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    required=True,
+    help="A file, a directory, or - for standard input; may be given several times.",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or machines.")
+def validate_manifests(filenames: tuple[str, ...], output: str) -> None:
+    """Check manifests for this driver, without a cluster.
+
+    Looks at ResourceClaims, ResourceClaimTemplates, DeviceClasses, ComputeDomains and opaque configs; exits with 1 if
+    one of them cannot work.
+    """
+    from dra_gpu.cli import manifests, validate
+
+    try:
+        summary = validate.check(manifests.read(filenames))
+    except manifests.ManifestError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(validate.as_json(summary) if output == "json" else validate.as_table(summary))
+    if summary.errors:
+        raise SystemExit(1)
