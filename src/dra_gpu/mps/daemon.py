@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -59,20 +59,17 @@ class GpuDaemon:
             MpsError: it does not answer.
         """
         refused: ControlError | None = None
-        try:
-            await control.start()
-        except ControlError as error:
-            refused = error
+        if not self._hides(directories):
+            await self._all_ended(process.servers(directories.pipe), 0)  # a dead daemon's would keep the GPU from this
+            try:
+                await control.start()
+            except ControlError as error:
+                refused = error
         loop = asyncio.get_running_loop()
         until = loop.time() + (_APPEAR_S if refused is None else _LATE_S)
         while True:
-            found = process.find(directories.pipe)
-            if found is not None:
-                if await control.answers():
-                    self._hold(found)
-                    _log.info("MPS daemon runs", gpu=self._uuid, pid=found.pid)
-                    return
-                found.close()
+            if await self._found(control, directories):
+                return
             if loop.time() > until:
                 break
             await asyncio.sleep(_POLL_S)
@@ -99,17 +96,14 @@ class GpuDaemon:
         while not self.running(directories):
             if not may_come or asyncio.get_running_loop().time() >= until:
                 self.forget()
-                return
+                self._process = process.search(directories.pipe)
+                break
             await asyncio.sleep(_POLL_S)
-        assert self._process is not None  # it runs
-        daemon, servers = self._process, await self._told_to_quit(control, directories, self._process)
-        try:
-            await self._ended(daemon, _QUIT_S)
-            for server in servers:
-                await self._ended(server, _TERM_S)
-        finally:
-            for server in servers:
-                server.close()
+        servers = process.servers(directories.pipe)
+        if self._process is not None:
+            await self._tell_to_quit(control, self._process)
+            await self._ended(self._process, _QUIT_S)
+        await self._all_ended(servers, _TERM_S)
         self.forget()
 
     def forget(self) -> None:
@@ -118,20 +112,45 @@ class GpuDaemon:
             self._process.close()
             self._process = None
 
-    async def _told_to_quit(
-        self, control: Control, directories: GpuDirectories, daemon: DaemonProcess
-    ) -> list[DaemonProcess]:
-        """Tell it to quit; returns its servers, which may outlive it."""
-        daemon.unwatch()
-        servers: list[DaemonProcess] = []
+    def _hides(self, directories: GpuDirectories) -> bool:
+        """Tell whether it runs although no pid file names it: with classic MPS containers can remove that."""
+        found = process.search(directories.pipe)
+        if found is not None:
+            found.close()
+        return found is not None
+
+    async def _found(self, control: Control, directories: GpuDirectories) -> bool:
+        """Watch it from now on if it is there and answers."""
+        found = process.find(directories.pipe) or process.search(directories.pipe)
+        if found is None:
+            return False
         try:
-            pids = await control.servers()
-            servers += [held for pid in pids if (held := process.hold(pid, directories.pipe)) is not None]
+            answers = await control.answers()
+        except BaseException:
+            found.close()
+            raise
+        if not answers:
+            found.close()
+            return False
+        self._hold(found)
+        _log.info("MPS daemon runs", gpu=self._uuid, pid=found.pid)
+        return True
+
+    async def _tell_to_quit(self, control: Control, daemon: DaemonProcess) -> None:
+        daemon.unwatch()
+        try:
             await control.quit()
         except ControlError as error:
             _log.warning("the MPS daemon does not quit; it is killed", gpu=self._uuid, reason=str(error))
             daemon.send(signal.SIGTERM)
-        return servers
+
+    async def _all_ended(self, left: Sequence[DaemonProcess], patience: float) -> None:
+        try:
+            for one in left:
+                await self._ended(one, patience)
+        finally:
+            for one in left:
+                one.close()
 
     async def _ended(self, left: DaemonProcess, patience: float) -> None:
         if await left.wait(patience):

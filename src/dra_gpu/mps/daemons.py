@@ -65,6 +65,7 @@ class MpsDaemons:
 
     async def settle(self) -> None:
         """Put every GPU right as far as that goes now; what does not is logged and tried again later."""
+        self._ledger.flush()
         await asyncio.gather(*map(self._settle, self._ledger.gpus))
 
     async def run(self, period: float) -> None:
@@ -102,6 +103,8 @@ class MpsDaemons:
                 await shared.settle()
             except MpsError as error:
                 _log.error("a shared GPU is not as it should be; tried again", gpu=uuid, reason=str(error))
+            except Exception:  # noqa: BLE001 - one GPU's fault must not end the service of all
+                _log.exception("settling a GPU failed in a way nobody thought of; tried again", gpu=uuid)
 
     def _died(self, uuid: str, process: DaemonProcess) -> None:
         """Start a daemon again that has died by itself."""

@@ -8,10 +8,12 @@ directory); unix(7), the length of a socket's path.
 """
 
 import errno
+import itertools
 import os
 import re
-import shutil
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,17 +114,58 @@ def directory_name(uuid: str, taken: frozenset[str]) -> str:
     return digits[:_LONG] if digits[:_SHORT] in taken else digits[:_SHORT]
 
 
-def _remove(path: Path) -> None:
-    """Remove a tree without following links; a mount inside is taken away first."""
+def _remove(root: Path) -> None:
+    """Remove a tree that containers wrote to, without following links; a mount inside is taken away first.
 
-    def take_mount_away(_call: object, failed: str, reason: tuple[type[BaseException], BaseException, object]) -> None:
-        error = reason[1]
-        if isinstance(error, FileNotFoundError):
-            return
-        if not isinstance(error, OSError) or error.errno != errno.EBUSY:
-            raise error
-        linux.detach(failed)
-        with suppress(FileNotFoundError):
-            Path(failed).rmdir()
+    What lies in a directory is moved up before the directory goes, so that neither a depth beyond any recursion nor a
+    path beyond any length keeps a GPU shared for ever.
+    """
+    try:
+        top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        marks = (f".{secrets.token_hex(8)}-{number}" for number in itertools.count())
+        while names := os.listdir(top):  # noqa: PTH208 - a descriptor has no path
+            for name in names:
+                _remove_entry(root, top, name, marks)
+    finally:
+        os.close(top)
+    with suppress(FileNotFoundError):
+        root.rmdir()
 
-    shutil.rmtree(path, onerror=take_mount_away)
+
+def _remove_entry(root: Path, top: int, name: str, marks: Iterator[str]) -> None:
+    """Remove a file, or a directory whose content moves up to `top` under the names of `marks`."""
+    # A mount is busy, and nothing can be moved out of one. What an error keeps from being done is done the next time.
+    with suppress(FileNotFoundError), _mount_taken_away(root / name, errno.EBUSY, errno.EXDEV):
+        try:
+            os.unlink(name, dir_fd=top)
+        except IsADirectoryError:
+            _empty(root / name, top, name, marks)
+            try:
+                os.rmdir(name, dir_fd=top)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+
+
+def _empty(path: Path, top: int, name: str, marks: Iterator[str]) -> None:
+    directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    try:
+        for inner in os.listdir(directory):  # noqa: PTH208 - as above
+            with _mount_taken_away(path / inner, errno.EBUSY):
+                os.rename(inner, next(marks), src_dir_fd=directory, dst_dir_fd=top)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _mount_taken_away(path: Path, *signs: int) -> Iterator[None]:
+    """Take away what is mounted at a path when an error says that something is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in signs:
+            raise
+        linux.detach(str(path))

@@ -2,7 +2,8 @@
 
 A pid alone proves nothing: it may have been given to another process since, and with classic MPS the containers of a
 share can write to the pid file, or put anything in its place. A daemon is ours when its environment names our pipe
-directory. Source: pidfd_open(2); MPS documentation r615, "Legacy MPS v2 Interface" (the pid file).
+directory and it runs in our pid namespace, where no container's processes do.
+Source: pidfd_open(2); MPS documentation r615, "Legacy MPS v2 Interface" (the pid file).
 """
 
 import asyncio
@@ -12,11 +13,11 @@ import select
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 PID_FILE = "nvidia-cuda-mps-control.pid"
-_DAEMON, _IN_BACKGROUND = b"nvidia-cuda-mps-control", b"-d"
+_DAEMON, _SERVER = (b"nvidia-cuda-mps-control", b"-d"), (b"nvidia-cuda-mps-server",)
 _PIPE = b"CUDA_MPS_PIPE_DIRECTORY="
 _MAX_PID_TEXT = 32
 
@@ -94,21 +95,15 @@ def find(pipe: Path) -> DaemonProcess | None:
 
 def search(pipe: Path) -> DaemonProcess | None:
     """Return the daemon of a pipe directory whatever its pid file says, by a look at all processes."""
-    for pid, command in _commands():
-        if Path(os.fsdecode(command[0])).name.encode() == _DAEMON and _IN_BACKGROUND in command[1:]:
-            found = hold(pid, pipe)
-            if found is not None:
-                return found
-    return None
+    found = _running(_DAEMON, pipe)
+    for other in found[1:]:
+        other.close()
+    return found[0] if found else None
 
 
-def children(pid: int, pipe: Path) -> list[DaemonProcess]:
-    """Return the processes that a daemon has started for its pipe directory: its servers."""
-    try:
-        pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [held for child in pids if (held := hold(int(child), pipe)) is not None]
+def servers(pipe: Path) -> list[DaemonProcess]:
+    """Return the servers of a pipe directory's daemon; they hold the GPU, and may outlive a daemon that was killed."""
+    return _running(_SERVER, pipe)
 
 
 def hold(pid: int, pipe: Path) -> DaemonProcess | None:
@@ -141,17 +136,25 @@ def _pid_in(file: Path) -> int:
         os.close(descriptor)
 
 
-def _commands() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield every process with its command line."""
+def _running(command: tuple[bytes, ...], pipe: Path) -> list[DaemonProcess]:
+    """Return the processes that work for a pipe directory and were started by a command with these arguments."""
+    found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")
+        if not entry.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            program, *arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            if program.rpartition(b"/")[2] == command[0] and {*command[1:]} <= {*arguments}:
+                held = hold(int(entry.name), pipe)
+                found += [] if held is None else [held]
+    return found
 
 
 def _works_for(pid: int, pipe: Path) -> bool:
+    process = Path(f"/proc/{pid}")
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        environment = (process / "environ").read_bytes()
+        ours = (process / "ns/pid").stat().st_ino == Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         return False
-    return _PIPE + os.fsencode(pipe) in environment.split(b"\0")
+    return ours and _PIPE + os.fsencode(pipe) in environment.split(b"\0")

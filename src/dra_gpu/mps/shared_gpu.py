@@ -143,11 +143,13 @@ class SharedGpu:
             return
         with self._as_mps_error():
             if state.ending or not name or not set(state.live) - {name}:
-                self._put(msgspec.structs.replace(state, ending=True))
+                self._let_go(msgspec.structs.replace(state, ending=True))
                 await self._end()
             elif name in state.shares:
-                self._put(state.with_share(name, ShareState(state.shares[name].limits, ending=True)))
-                await self._end_share(name)
+                self._let_go(state.with_share(name, ShareState(state.shares[name].limits, ending=True)))
+                # Its pod has ended: what a daemon keeps of it that does not hear is in nobody's way, and `settle`
+                # tells it again. Insisting would keep the pod Terminating as long as the daemon hangs.
+                await self._attempt(self._end_share(name))
 
     async def settle(self) -> None:
         """Make what is equal to what was asked for: after a start, a death, or as a look from time to time.
@@ -163,8 +165,14 @@ class SharedGpu:
                 await self._end()
                 return
             for name in sorted(set(state.shares) - set(state.live)):
-                await self._end_share(name)
-            await self._ensure(look=True)
+                await self._attempt(self._end_share(name))
+            state = await self._ensure(look=True)
+            if not await self._control(state).answers():
+                raise MpsError(
+                    MpsErrorKind.TRANSIENT,
+                    f"GPU {self._uuid}: its MPS daemon runs and does not answer, so that no program can attach: end "
+                    f"the pods that share the GPU, or kill process {self._process.pid}, which ends all its clients",
+                )
 
     @property
     def runs(self) -> bool:
@@ -179,12 +187,19 @@ class SharedGpu:
         """Have the daemon; a GPU that was not shared is entered together with its first share."""
         state = self.wanted
         if state is not None and state.ending:
-            await self._end()
+            if (silent := await self._end()) is not None:
+                raise silent
             state = None
         if state is not None and not look and self._facts is not None and self._running():
             return state
         new = state is None
         facts = self._facts = await self._machine.modes.look(self._uuid)
+        if facts.mode is ComputeMode.PROHIBITED:
+            raise MpsError(
+                MpsErrorKind.TRANSIENT,
+                f"GPU {self._uuid} is in compute mode PROHIBITED, so somebody has taken it out of use: "
+                "give it back with nvidia-smi -c DEFAULT",
+            )
         state = self._take(facts, first or {}) if state is None else state
         try:
             self._directories().make()
@@ -203,12 +218,6 @@ class SharedGpu:
         """Enter a GPU that was not shared, with the mode it had."""
         protocol = decisions.protocol(self._uuid, facts)
         former = facts.mode if facts.mode is not None else ComputeMode.DEFAULT
-        if former is ComputeMode.PROHIBITED:
-            raise MpsError(
-                MpsErrorKind.TRANSIENT,
-                f"GPU {self._uuid} is in compute mode PROHIBITED, so somebody has taken it out of use: "
-                "give it back with nvidia-smi -c DEFAULT",
-            )
         if self._running():
             former = ComputeMode.DEFAULT  # a daemon that nobody remembers has made the GPU exclusive, not its owner
             _log.warning("an MPS daemon runs that nobody asked for; it is taken over", gpu=self._uuid)
@@ -325,11 +334,13 @@ class SharedGpu:
                 control = self._control(state)
                 try:
                     await self._drop_namespace(control, name)
-                except ControlError:
-                    if name in {namespace.name for namespace in await control.namespaces()}:
+                except ControlError as error:
+                    if error.refusal is Refusal.SILENT or name in {
+                        namespace.name for namespace in await control.namespaces()
+                    }:
                         raise
-            self._directories().remove_share(name)
-        self._put(state.with_share(name, None))
+            await asyncio.to_thread(self._directories().remove_share, name)
+        self._let_go(state.with_share(name, None))
 
     async def _drop_namespace(self, control: Control, name: str) -> None:
         for client in await control.clients():
@@ -337,20 +348,32 @@ class SharedGpu:
                 await self._attempt(control.terminate(client.pid))
         await control.delete(name)
 
-    async def _end(self) -> None:
-        """Stop the daemon, restore the compute mode, remove the directories, forget the GPU."""
+    async def _end(self) -> VendorError | None:
+        """Stop the daemon, restore the compute mode, remove the directories, forget the GPU.
+
+        A GPU that is lost or does not answer is of no use to anybody: it counts as given up, and its mode is restored
+        by `settle` when it is back. Returns what it answers then.
+        """
         state = self._known()
         await self._process.end(self._control(state), self._directories(), may_come=not state.started)
         former = ComputeMode(state.former_mode)
+        silent = None
         try:
             facts = await self._machine.modes.look(self._uuid)
-            if facts.mode not in {None, former}:
+            if facts.mode is ComputeMode.EXCLUSIVE_PROCESS and former is not facts.mode:  # another one is not ours
                 await self._machine.modes.set(self._uuid, former)
         except UnknownGpuError as error:
             _log.warning("the GPU is gone, and its compute mode with it", gpu=self._uuid, reason=str(error))
-        self._directories().remove()
-        self._put(None)
-        _log.info("GPU is no longer shared", gpu=self._uuid, compute_mode=former.name)
+        except VendorError as error:
+            if error.kind not in (FailureKind.LOST, FailureKind.UNRESPONSIVE):
+                raise
+            _log.warning("compute mode to be restored when the GPU is back", gpu=self._uuid, reason=str(error))
+            silent = error
+        await asyncio.to_thread(self._directories().remove)
+        if silent is None:
+            self._let_go(None)
+            _log.info("GPU is no longer shared", gpu=self._uuid, compute_mode=former.name)
+        return silent
 
     def _running(self) -> bool:
         return self._process.running(self._directories())
@@ -366,6 +389,9 @@ class SharedGpu:
 
     def _put(self, state: GpuState | None) -> None:
         self._ledger.put(self._uuid, state)
+
+    def _let_go(self, state: GpuState | None) -> None:
+        self._ledger.let_go(self._uuid, state)
 
     def _directories(self) -> GpuDirectories:
         state = self.wanted

@@ -8,9 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.mps.service import Limits
+
+_log = structlog.get_logger(__name__)
 
 
 class ShareState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -111,7 +114,7 @@ class StateFile:
 
 
 class Ledger:
-    """The state in memory and on disk, which never differ: a change counts once it is on disk."""
+    """The state in memory and on disk: what is asked for counts once it is on disk, what is given up counts at once."""
 
     def __init__(self, file: StateFile) -> None:
         """Read the file.
@@ -121,6 +124,7 @@ class Ledger:
         """
         self._file = file
         self._state = file.load()
+        self._unsaved = False
 
     @property
     def gpus(self) -> dict[str, GpuState]:
@@ -133,7 +137,25 @@ class Ledger:
         Raises:
             StateError: it cannot be written, and has not changed.
         """
-        gpus = {other: kept for other, kept in self._state.gpus.items() if other != gpu}
-        changed = msgspec.structs.replace(self._state, gpus=gpus if state is None else {**gpus, gpu: state})
+        changed = self._changed(gpu, state)
         self._file.save(changed)
-        self._state = changed
+        self._state, self._unsaved = changed, False
+
+    def let_go(self, gpu: str, state: GpuState | None) -> None:
+        """Change what was asked for of a GPU to less: a full disk must keep no GPU. It follows with the next change."""
+        self._state, self._unsaved = self._changed(gpu, state), True
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what a full disk did not take, if it does now."""
+        if not self._unsaved:
+            return
+        try:
+            self._file.save(self._state)
+            self._unsaved = False
+        except StateError as error:
+            _log.warning("what was given up is written later", reason=str(error))
+
+    def _changed(self, gpu: str, state: GpuState | None) -> State:
+        gpus = {other: kept for other, kept in self._state.gpus.items() if other != gpu}
+        return msgspec.structs.replace(self._state, gpus=gpus if state is None else {**gpus, gpu: state})

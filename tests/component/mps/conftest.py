@@ -33,7 +33,8 @@ class Service:
         self.log = root / "service.log"
         with self.node.state() as state:
             state.mps_start_ms = 0
-        self.client = MpsClient(self.directory / "mps.sock")
+        # Two Python processes have to start until somebody listens, and the machine may be busy.
+        self.client = MpsClient(self.directory / "mps.sock", call_seconds=90.0, absent_seconds=60.0)
         self._supervisor: subprocess.Popen | None = None
         self._stack = ExitStack()
 
@@ -53,14 +54,15 @@ class Service:
         """The service itself, below its supervisor."""
         pid = self._supervisor.pid
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            if b"serve" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
+            with suppress(OSError):  # one that has ended is collected meanwhile
+                if b"serve" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
         raise AssertionError("no service runs")
 
     def stop(self) -> int:
         """Stop it as the kubelet does when its pod is deleted; its exit status."""
         self._supervisor.terminate()
-        status = self._supervisor.wait(20)
+        status = self._supervisor.wait(60)
         self._supervisor = None
         return status
 
@@ -95,7 +97,7 @@ class Service:
         assert client.attached.startswith("attached"), client.attached
         return client
 
-    async def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+    async def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         """Wait for something that other processes do."""
         async with asyncio.timeout(seconds):
             while not await condition():

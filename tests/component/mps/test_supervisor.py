@@ -100,7 +100,7 @@ async def served(tmp_path):
 
     async def ask(*lines: bytes) -> list[dict]:
         writer.write(b"".join(line + b"\n" for line in lines))
-        return [json.loads(await asyncio.wait_for(reader.readline(), 10)) for _ in lines]
+        return [json.loads(await asyncio.wait_for(reader.readline(), 60)) for _ in lines]
 
     ask.reader = reader
     yield service, ask

@@ -131,6 +131,15 @@ async def test_a_missing_program_names_where_it_was_looked_for(modern):
 
 def test_a_pid_file_of_somebody_else_is_no_daemon(modern):
     pipe = modern.directories.pipe
-    for content in ("", "x", "-1", "0", str(os.getpid()), str(2**22 + 1)):
+    for content in ("", "x", "-1", "0", str(os.getpid()), str(2**22 + 1), "9" * 30, "1" * 1000):
         (pipe / PID_FILE).write_text(content)
         assert find(pipe) is None
+
+
+def test_what_a_container_puts_in_place_of_a_pid_file_is_not_waited_for_and_not_followed(modern):
+    file = modern.directories.pipe / PID_FILE
+    os.mkfifo(file)
+    assert find(file.parent) is None
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    assert find(file.parent) is None

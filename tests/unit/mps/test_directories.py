@@ -1,5 +1,6 @@
 """The directories of a shared GPU and the length of their paths."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,20 @@ def test_removing_does_not_follow_links(tmp_path):
     assert (outside / "kept").exists()
     assert not directories.root.exists()
     directories.remove()
+
+
+def test_a_mount_inside_is_taken_away_with_nothing_of_it_removed(tmp_path):
+    outside = tmp_path / "outside"
+    (outside / "kept").mkdir(parents=True)
+    directories = GpuDirectories(tmp_path / "01234567")
+    directories.make()
+    for place in (directories.shm / "mounted", directories.shm / "deeper/mounted"):
+        place.mkdir(parents=True)
+        done = subprocess.run(["mount", "--bind", outside, place], check=False, capture_output=True)
+        if done.returncode:
+            pytest.skip(f"no right to mount: {done.stderr.decode().strip()}")
+
+    directories.remove()
+
+    assert (outside / "kept").exists()
+    assert not directories.root.exists()

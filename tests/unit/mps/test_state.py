@@ -25,6 +25,10 @@ def path(tmp_path):
     return tmp_path / "state.json"
 
 
+def no_space(_path: Path, _content: bytes) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_what_was_put_is_there_for_the_next_process(path):
     Ledger(StateFile(path, "boot")).put(GPU, SHARED)
 
@@ -72,10 +76,7 @@ def test_what_cannot_be_written_has_not_changed(path, monkeypatch):
     ledger = Ledger(StateFile(path, "boot"))
     ledger.put(GPU, SHARED)
 
-    def full(_path: Path, _content: bytes) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", no_space)
     with pytest.raises(StateError, match="free space"):
         ledger.put(GPU, None)
 
@@ -88,3 +89,17 @@ def test_a_field_of_a_later_release_is_passed_over(path):
     path.write_bytes(path.read_bytes().replace(b'"formerMode"', b'"later":1,"formerMode"'))
 
     assert Ledger(StateFile(path, "boot")).gpus == {GPU: SHARED}
+
+
+def test_what_is_given_up_counts_at_once_and_is_on_disk_when_there_is_room_again(path, monkeypatch):
+    ledger = Ledger(StateFile(path, "boot"))
+    ledger.put(GPU, SHARED)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", no_space)
+
+        ledger.let_go(GPU, None)
+
+    assert ledger.gpus == {}
+    assert Ledger(StateFile(path, "boot")).gpus == {GPU: SHARED}
+    ledger.flush()
+    assert Ledger(StateFile(path, "boot")).gpus == {}
