@@ -85,7 +85,10 @@ def _common(gpu: Gpu, driver: DriverVersions, view: View) -> dict[str, DeviceAtt
     _put_string(attributes, "addressingMode", gpu.addressing_mode)
     _put_string(attributes, PCI_BUS_ID, gpu.pci_address)
     _put_string(attributes, PCIE_ROOT, gpu.pcie_root)
-    _put_int(attributes, NUMA_NODE, gpu.numa_node)
+    if gpu.numa_nodes:
+        attributes[NUMA_NODE] = DeviceAttribute(ints=list(gpu.numa_nodes))
+    else:
+        _put_int(attributes, NUMA_NODE, gpu.numa_node)
     return attributes
 
 
@@ -119,7 +122,8 @@ def summary(attributes: Mapping[str, DeviceAttribute]) -> dict[str, str | int | 
     """Return plain values by name, for tables and logs."""
     values: dict[str, str | int | bool] = {}
     for name, attribute in attributes.items():
-        for value in (attribute.string, attribute.version, attribute.int_, attribute.bool_):
+        listed = ",".join(map(str, attribute.ints)) if attribute.ints else None
+        for value in (attribute.string, attribute.version, attribute.int_, attribute.bool_, listed):
             if value is not None:
                 values[name] = value
     return values

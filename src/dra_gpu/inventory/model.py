@@ -138,7 +138,8 @@ class Gpu:
         multiprocessors: number of SMs.
         pcie_root: `pci<domain>:<bus>` of the root complex.
         numa_node: NUMA node of the PCI device; None instead of -1.
-        numa_nodes: that node first, then those of its socket that are nearest to it; empty where none is known.
+        numa_nodes: that node first, then those of its socket that are nearest to it; empty where none is known or lists
+            are not published.
         addressing_mode: HMM, ATS or None, as NVML names it.
         mig_capable: the board can be partitioned.
         mig_enabled: it is in MIG mode now.

@@ -1,7 +1,7 @@
 """From GPUs to the devices of a node: every view of every GPU, with the counters that keep views exclusive."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dra_gpu.api.resource_v1 import CounterSet
 from dra_gpu.inventory import counters, naming, notes, partition_views, partitions, topology, whole_views
@@ -57,8 +57,9 @@ def build(
             exists on a GPU is the administrator's; so is an instance of his that a claim merely uses.
     """
     chosen = options or ViewOptions()
-    groups = topology.nvlink_groups(scan.gpus)
-    planned = [_plan(gpu, names, groups, chosen, ours) for gpu in _ordered(scan.gpus, groups)]
+    gpus = scan.gpus if chosen.numa_lists else [replace(gpu, numa_nodes=()) for gpu in scan.gpus]
+    groups = topology.nvlink_groups(gpus)
+    planned = [_plan(gpu, names, groups, chosen, ours) for gpu in _ordered(gpus, groups)]
     devices = [*_of_whole_gpus(planned, scan.versions, chosen), *_of_partitions(planned, scan.versions)]
     drawn_on = {drawn.counter_set for device in devices for drawn in device.wire.consumes_counters}
     return Layout(

@@ -134,7 +134,7 @@ class NodePlugin:
             boot_id,
             on_change=lambda layout: publishing.set_contents(slices.arrange(layout)),
             on_trouble=tell,
-            options=ViewOptions(chosen.views),
+            options=ViewOptions(chosen.views, numa_lists=chosen.numa_lists),
             expected_gpus=chosen.expected_gpus,
             period=chosen.rescan_period,
         )

@@ -199,8 +199,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(
         "--numa-lists",
         "NUMA_LISTS",
-        False,
-        "publish numaNode as the list of the nodes nearest to a GPU; only where the cluster has DRAListTypeAttributes on",
+        "false",
+        "publish numaNode as a list of the nodes nearest to a GPU; the cluster needs its gate DRAListTypeAttributes",
         type=_switch,
         nargs="?",
         const=True,

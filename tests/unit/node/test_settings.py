@@ -41,8 +41,29 @@ def test_views_are_chosen_by_name():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "variable", "chosen"),
+    [
+        ([], "", False),
+        (["--numa-lists"], "", True),
+        ([], "true", True),
+        (["--numa-lists=false"], "true", False),
+    ],
+)
+def test_numa_nodes_are_lists_only_where_the_operator_says_so(arguments, variable, chosen):
+    assert parse("--node-name=a", *arguments, NUMA_LISTS=variable).numa_lists is chosen
+
+
+@pytest.mark.parametrize(
     "wrong",
-    ["--views=nothing", "--views=", "--rescan-period=0", "--rescan-period=x", "--expected-gpus=0", "--log-level=loud"],
+    [
+        "--numa-lists=perhaps",
+        "--views=nothing",
+        "--views=",
+        "--rescan-period=0",
+        "--rescan-period=x",
+        "--expected-gpus=0",
+        "--log-level=loud",
+    ],
 )
 def test_a_wrong_value_is_refused(wrong):
     with pytest.raises(SystemExit):
