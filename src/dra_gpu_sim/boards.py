@@ -5,35 +5,24 @@ one-direction speeds that ``nvidia-smi nvlink -s`` prints. MIG tables are in ``p
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from dra_gpu_sim import nvlinks
+from dra_gpu_sim.nvlinks import Joint, NvLinks
 from dra_gpu_sim.state import MIG_AFTER_RESET, MIG_LIVE
 
-AMPERE, ADA, HOPPER, BLACKWELL = 7, 8, 9, 10
+VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 5, 7, 8, 9, 10
 """NVML_DEVICE_ARCH_*."""
 
-BRAND_NVIDIA, BRAND_NVIDIA_RTX, BRAND_GRID = 14, 13, 4
+BRAND_NVIDIA, BRAND_NVIDIA_RTX, BRAND_GRID, BRAND_TESLA = 14, 13, 4, 2
 """NVML_BRAND_*."""
 
 ARCH_UNKNOWN = 0xFFFFFFFF
 
 EVENTS = 0x1 | 0x2 | 0x8 | 0x100 | 0x200 | 0x400 | 0x800 | 0x4000 | 0x8000
 """ECC, Xid, MIG configuration, retirement, unavailable, recovery action: what a data centre board reports."""
-
-_SWITCH, _FABRIC = "switch", "fabric"
-
-
-@dataclass(frozen=True, slots=True)
-class NvLink:
-    """How a board is linked. Version: NVML_NVLINK_VERSION_*. Speed: MB/s, one link, one direction."""
-
-    links: int
-    version: int
-    speed_mbps: int
-    remote: str
-    switches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +41,7 @@ class Board:
     part_number: str = ""
     vbios: str = "96.00.74.00.01"
     power_limit_mw: int = 700_000
-    nvlink: NvLink | None = None
+    nvlink: NvLinks | None = None
     mig_table: str | None = None
     mig_support: int = MIG_LIVE
     mig_survives_reboot: bool = False
@@ -67,11 +56,6 @@ class Board:
     bar1_mib: int = 0
 
 
-_GEN3 = NvLink(links=12, version=4, speed_mbps=25_781, remote=_SWITCH, switches=6)
-_GEN4 = NvLink(links=18, version=6, speed_mbps=26_562, remote=_SWITCH, switches=4)
-_GEN5 = NvLink(links=18, version=7, speed_mbps=53_125, remote=_SWITCH, switches=2)
-_RACK = NvLink(links=18, version=7, speed_mbps=53_125, remote=_FABRIC, switches=9)
-
 A100 = Board(
     name="NVIDIA A100-SXM4-80GB",
     architecture=AMPERE,
@@ -84,11 +68,37 @@ A100 = Board(
     part_number="692-2G506-0212-002",
     vbios="92.00.45.00.03",
     power_limit_mw=400_000,
-    nvlink=_GEN3,
+    nvlink=nvlinks.GEN3,
     mig_table="A100-80GB",
     mig_support=MIG_AFTER_RESET,
     mig_survives_reboot=True,
     bar1_mib=131_072,
+)
+A100_PCIE = replace(
+    A100,
+    name="NVIDIA A100 80GB PCIe",
+    pci_device=0x20B5,
+    pci_subsystem=0x1533,
+    part_number="900-21001-0020-000",
+    vbios="92.00.68.00.01",
+    power_limit_mw=300_000,
+    nvlink=nvlinks.BRIDGED,
+)
+V100 = Board(
+    name="Tesla V100-SXM2-32GB",
+    architecture=VOLTA,
+    compute_capability=(7, 0),
+    sm_count=80,
+    memory_mib=32_768,
+    reserved_mib=268,
+    pci_device=0x1DB5,
+    pci_subsystem=0x1249,
+    brand=BRAND_TESLA,
+    part_number="699-2G503-0203-240",
+    vbios="88.00.4F.00.09",
+    power_limit_mw=300_000,
+    nvlink=nvlinks.CUBE,
+    bar1_mib=32_768,
 )
 H100 = Board(
     name="NVIDIA H100 80GB HBM3",
@@ -100,7 +110,7 @@ H100 = Board(
     pci_device=0x2330,
     pci_subsystem=0x16C1,
     part_number="692-2G520-0200-000",
-    nvlink=_GEN4,
+    nvlink=nvlinks.GEN4,
     mig_table="H100-80GB",
     fabric=True,
     bar1_mib=131_072,
@@ -115,7 +125,7 @@ H200 = Board(
     pci_device=0x2335,
     pci_subsystem=0x18BE,
     part_number="692-2G520-0280-001",
-    nvlink=_GEN4,
+    nvlink=nvlinks.GEN4,
     mig_table="H200-141GB",
     fabric=True,
     bar1_mib=262_144,
@@ -131,7 +141,7 @@ B200 = Board(
     pci_subsystem=0x1999,
     vbios="97.00.82.00.16",
     power_limit_mw=1_000_000,
-    nvlink=_GEN5,
+    nvlink=nvlinks.GEN5,
     mig_table="B200-180GB",
     fabric=True,
     bar1_mib=262_144,
@@ -147,7 +157,7 @@ GB200 = Board(
     pci_subsystem=0x2046,
     vbios="97.00.82.00.37",
     power_limit_mw=1_200_000,
-    nvlink=_RACK,
+    nvlink=nvlinks.RACK,
     mig_table="GB200-186GB",
     fabric=True,
     coherent=True,
@@ -257,13 +267,17 @@ VGPU = Board(
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A kind of node: its boards in order, repeated when more GPUs are asked for than it has."""
+    """A kind of node: its boards in order, repeated when more GPUs are asked for than it has.
+
+    ``joints``: which GPUs have direct links to each other.
+    """
 
     name: str
     boards: tuple[Board, ...]
     description: str
     driver_version: str = "615.71.02"
     rack: bool = False
+    joints: tuple[Joint, ...] = ()
 
 
 def _all() -> dict[str, Profile]:
@@ -275,6 +289,14 @@ def _all() -> dict[str, Profile]:
         Profile("GB200", (GB200,) * 4, "a tray of an NVL72: 4 GB200 in a multi-node NVLink fabric", rack=True),
         Profile("L4", (L4,) * 4, "4 L4: no MIG, no NVLink"),
         Profile("RTX-PRO-6000", (RTX_PRO_6000,) * 4, "4 RTX PRO 6000 Blackwell Server Edition"),
+        Profile("A100-PCIe", (A100_PCIE,) * 4, "4 A100 PCIe 80 GB, bridged in pairs", joints=nvlinks.PAIRS),
+        Profile(
+            "V100",
+            (V100,) * 8,
+            "8 V100 SXM2 in a cube mesh; the first 4 are half of it",
+            driver_version="580.95.05",
+            joints=nvlinks.CUBE_MESH,
+        ),
         Profile("P-plain2", (PLAIN,) * 2, "2 GPUs of 24 GiB, no MIG, no fabric"),
         Profile("P-dc8", (H100,) * 8, "8 GPUs of 80 GiB, MIG can be switched live, NVLink"),
         Profile("P-a100", (A100,) * 8, "as P-dc8, but a MIG mode change stays pending until a reset"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from dra_gpu_sim import placement
 from dra_gpu_sim.boards import Board, Profile, mig_tables
+from dra_gpu_sim.nvlinks import fill_links, join, set_links
 from dra_gpu_sim.state import MIG_NONE, SimFault, SimGpu, SimState
 
 MIB = 1 << 20
@@ -15,7 +16,7 @@ NVIDIA_VENDOR = 0x10DE
 NOT_SUPPORTED = 3
 _FABRIC_COMPLETED = 3
 _ADDRESSING_HMM, _ADDRESSING_ATS = 1, 2
-_REMOTE_SWITCH = 2
+_ALL = "all"
 _HEALTHY = 1
 # Two bits each (NVML_GPU_FABRIC_HEALTH_MASK_*): 2 "false" for degraded bandwidth, route recovery, route unhealthy and
 # access timeout; 1 "none" for incorrect configuration at bit 8.
@@ -69,6 +70,7 @@ def fill_node(
         board = profile.boards[index % len(profile.boards)]
         _fill_gpu(state.gpus[index], board, index, seed, rack=profile.rack)
         add_builtin_faults(state, index, board.unsupported)
+    join(state, profile.joints)
 
 
 def _fill_gpu(gpu: SimGpu, board: Board, index: int, seed: str, *, rack: bool) -> None:
@@ -90,7 +92,8 @@ def _fill_gpu(gpu: SimGpu, board: Board, index: int, seed: str, *, rack: bool) -
     gpu.persistence = 1
     gpu.power_limit_mw, gpu.power_mw, gpu.temperature = board.power_limit_mw, board.power_limit_mw // 9, 31
     _fill_place(gpu, board, index, rack=rack)
-    _fill_links(gpu, board)
+    if board.nvlink is not None:
+        fill_links(gpu, board.nvlink)
     _fill_fabric(gpu, board, rack=rack)
     _fill_mig(gpu, board)
 
@@ -103,19 +106,6 @@ def _fill_place(gpu: SimGpu, board: Board, index: int, *, rack: bool) -> None:
     gpu.bus_id = placement.nvml_bus_id(where.domain, where.bus, where.device).encode() if board.pci_device else b""
     gpu.numa_node, gpu.gpu_numa_node = where.numa_node, where.gpu_numa_node if board.coherent else -1
     gpu.cpu_first, gpu.cpu_count = where.cpu_first, where.cpu_count
-
-
-def _fill_links(gpu: SimGpu, board: Board) -> None:
-    if board.nvlink is None:
-        return
-    gpu.link_count = board.nvlink.links
-    for number in range(board.nvlink.links):
-        link = gpu.links[number]
-        link.state, link.version, link.speed_mbps = 1, board.nvlink.version, board.nvlink.speed_mbps
-        link.remote_type = _REMOTE_SWITCH
-        link.remote_link = number
-        if board.nvlink.remote == "switch":  # a rack's switches are in trays of their own, outside this node's PCI
-            link.remote_bus = 0x05 + number % board.nvlink.switches
 
 
 def _fill_fabric(gpu: SimGpu, board: Board, *, rack: bool) -> None:
@@ -175,7 +165,8 @@ def apply_setting(state: SimState, setting: str) -> None:
     """Apply one ``gpu.N.FIELD=VALUE``, ``gpu.*.FIELD=VALUE`` or ``node.FIELD=VALUE``.
 
     Fields are those of :class:`SimGpu` and :class:`SimState`; numbers may be hexadecimal. Besides: ``memory`` (MiB),
-    ``pci`` (an address: spelled as given in NVML, followed in sysfs), ``unsupported`` (calls, separated by commas).
+    ``pci`` (an address: spelled as given in NVML, followed in sysfs), ``unsupported`` (calls, separated by commas),
+    ``links_down`` (numbers of NVLinks, separated by commas, or ``all``).
 
     Raises:
         ValueError: the setting has another form, or names what does not exist.
@@ -199,6 +190,8 @@ def _set_gpu(state: SimState, index: int, name: str, value: str) -> None:
         gpu.memory_total = int(value, 0) * MIB
     elif name == "unsupported":
         add_builtin_faults(state, index, [call for call in value.split(",") if call])
+    elif name == "links_down":
+        set_links(state, index, None if value == _ALL else [int(link) for link in value.split(",") if link], up=False)
     elif name == "pci":
         gpu.bus_id = value.encode()
         if value:

@@ -20,6 +20,7 @@ from dra_gpu_sim.calls import Call, read_calls
 from dra_gpu_sim.checker import Client, Gpu, Snapshot, clients, snapshot
 from dra_gpu_sim.client import CudaClient
 from dra_gpu_sim.fill import apply_setting, fill_node, symbols_missing_in
+from dra_gpu_sim.nvlinks import set_links
 from dra_gpu_sim.state import MIG_AFTER_RESET, MIG_LIVE, NO_INSTANCE, PROCESS_COMPUTE, SimState, in_use
 from dra_gpu_sim.statefile import create_state, locked
 
@@ -207,6 +208,15 @@ class SimulatedNode:
         """Let a change of the GPU's MIG mode stay pending until a reset, or take effect at once."""
         with self.state() as state:
             state.gpus[gpu].mig_support = MIG_AFTER_RESET if pending else MIG_LIVE
+
+    def set_links(self, gpu: int, *links: int, up: bool) -> None:
+        """Let NVLinks of a GPU go down or come up; all of them where none are named.
+
+        Raises:
+            ValueError: the GPU does not have such a link.
+        """
+        with self.state() as state:
+            set_links(state, gpu, links or None, up=up)
 
     def add_process(
         self,

@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,6 +153,39 @@ def make_sys(root: Path, state: SimState) -> None:
     for number, gpu in enumerate(_gpus(state)):
         if gpu.pci_device_id:
             _make_pci_device(root, gpu, number)
+    _make_numa_nodes(root, _gpus(state))
+
+
+_LOCAL, _OTHER_SOCKET, _OTHER_SOCKET_COHERENT, _OWN_GPU, _OTHER_GPU, _UNREACHED = 10, 21, 40, 80, 120, 255
+"""Distances between NUMA nodes as the firmware of an x86 server and of a Grace one states them (ACPI SLIT)."""
+
+
+def _make_numa_nodes(root: Path, gpus: list[SimGpu]) -> None:
+    """Make a NUMA node for each socket, and on a coherent platform one without processors for each GPU's memory."""
+    cpus = {gpu.numa_node: (gpu.cpu_first, gpu.cpu_count) for gpu in gpus if gpu.numa_node >= 0}
+    sockets = {node: node for node in cpus} | {
+        gpu.gpu_numa_node: gpu.numa_node for gpu in gpus if gpu.gpu_numa_node >= 0
+    }
+    nodes = root / "devices" / "system" / "node"
+    _write(nodes / "online", ",".join(map(str, sorted(sockets))) + "\n")
+    for node in sockets:
+        row = [_distance(node, other, sockets, cpus) for other in sorted(sockets)]
+        _write(nodes / f"node{node}" / "distance", " ".join(map(str, row)) + "\n")
+        first, count = cpus.get(node, (0, 0))
+        _write(nodes / f"node{node}" / "cpulist", f"{first}-{first + count - 1}\n" if count else "\n")
+        if count:
+            package = root / "devices" / "system" / "cpu" / f"cpu{first}" / "topology" / "physical_package_id"
+            _write(package, f"{sockets[node]}\n")
+
+
+def _distance(node: int, other: int, sockets: dict[int, int], cpus: Container[int]) -> int:
+    if node == other:
+        return _LOCAL
+    if node in cpus and other in cpus:
+        return _OTHER_SOCKET if len(sockets) == len(set(sockets.values())) else _OTHER_SOCKET_COHERENT
+    if node not in cpus and other not in cpus:
+        return _UNREACHED
+    return _OWN_GPU if sockets[node] == sockets[other] else _OTHER_GPU
 
 
 def _make_pci_device(root: Path, gpu: SimGpu, number: int) -> None:

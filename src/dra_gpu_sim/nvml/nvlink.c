@@ -16,6 +16,13 @@ enum {
     FIELD_RECOVERY_ACTION = 230,
 };
 
+enum { ARCHITECTURE_AMPERE = 7 };
+
+/* Before Hopper a GPU in MIG mode has its links trained off; later ones keep them (Fabric Manager User Guide). */
+static int up(const struct sim_gpu *g, const struct sim_link *l) {
+    return l->state == 1 && !(g->mig_current && g->architecture <= ARCHITECTURE_AMPERE);
+}
+
 /* NOT_SUPPORTED without NVLink, an invalid argument past the last link; otherwise the link. */
 #define LINK()                                                                                                         \
     REQUIRE(c.gpu->link_count, NVML_ERROR_NOT_SUPPORTED);                                                              \
@@ -26,7 +33,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, u32 link, u32 *acti
     ENTER_HANDLE(d, H_GPU);
     REQUIRE_ARGUMENT(active);
     LINK();
-    *active = l->state == 1;
+    *active = up(c.gpu, l);
     LEAVE(NVML_SUCCESS);
 }
 
@@ -42,7 +49,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t d, u32 link, u32 
     ENTER_HANDLE(d, H_GPU);
     REQUIRE_ARGUMENT(result && capability <= 5);
     LINK();
-    *result = l->state == 1 && capability != 4; /* everything but SLI */
+    *result = up(c.gpu, l) && capability != 4; /* everything but SLI */
     LEAVE(NVML_SUCCESS);
 }
 
@@ -52,7 +59,7 @@ static nvmlReturn_t remote_pci(const char *call, nvmlDevice_t d, u32 link, struc
     if (entered != NVML_SUCCESS) return sim_leave(&c, entered);
     REQUIRE_ARGUMENT(out);
     LINK();
-    REQUIRE(l->state == 1, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(up(c.gpu, l), NVML_ERROR_INVALID_ARGUMENT);
     memset(out, 0, sizeof *out);
     out->domain = l->remote_domain;
     out->bus = l->remote_bus;
@@ -71,7 +78,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t d, u32 link
     ENTER_HANDLE(d, H_GPU);
     REQUIRE_ARGUMENT(type);
     LINK();
-    *type = l->state == 1 ? l->remote_type : 0xFF;
+    *type = up(c.gpu, l) ? l->remote_type : 0xFF;
     LEAVE(NVML_SUCCESS);
 }
 
@@ -79,12 +86,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t d, u32 link
 static int linked(const struct sim_gpu *a, const struct sim_gpu *b) {
     int through_switch = 0;
     for (u32 i = 0; i < a->link_count; i++) {
-        if (a->links[i].state != 1) continue;
+        if (!up(a, &a->links[i])) continue;
         if (a->links[i].remote_type == NVML_LINK_REMOTE_SWITCH) through_switch = 1;
         else if (a->links[i].remote_bus == b->pci_bus && a->links[i].remote_domain == b->pci_domain) return 1;
     }
     for (u32 i = 0; through_switch && i < b->link_count; i++)
-        if (b->links[i].state == 1 && b->links[i].remote_type == NVML_LINK_REMOTE_SWITCH) return 1;
+        if (up(b, &b->links[i]) && b->links[i].remote_type == NVML_LINK_REMOTE_SWITCH) return 1;
     return 0;
 }
 
@@ -151,16 +158,16 @@ static nvmlReturn_t link_field(const struct sim_gpu *g, struct nvml_field *f) {
     }
     if (f->id == FIELD_SPEED_COMMON) {
         for (u32 i = 0; i < g->link_count; i++)
-            if (g->links[i].state == 1) f->value.ui = g->links[i].speed_mbps;
+            if (up(g, &g->links[i])) f->value.ui = g->links[i].speed_mbps;
         return NVML_SUCCESS;
     }
     if (link >= g->link_count) return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_link *l = &g->links[link];
     switch (f->id) {
-    case FIELD_LINK_STATE: f->value.ui = l->state; break;
+    case FIELD_LINK_STATE: f->value.ui = l->state == 1 ? (u32)up(g, l) : l->state; break;
     case FIELD_LINK_VERSION: f->value.ui = l->version; break;
     case FIELD_REMOTE_LINK: f->value.ui = l->remote_link; break;
-    default: f->value.ui = l->state == 1 ? l->speed_mbps : 0;
+    default: f->value.ui = up(g, l) ? l->speed_mbps : 0;
     }
     return NVML_SUCCESS;
 }
