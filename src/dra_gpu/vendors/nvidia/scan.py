@@ -89,6 +89,7 @@ class Scanner:
             before = self._seen.get(index)
             where = (before.pci_address if before else None) or f"index {index}"
             return SickGpu(where=where, reason=str(error), uuid=before.uuid if before else None)
+        gpu = self._with_partitions(gpu)
         if gpu.pci_address is None:
             return gpu
         node = sysfs.numa_node(self._sysfs_root, gpu.pci_address)
@@ -98,6 +99,14 @@ class Scanner:
             numa_node=node,
             numa_nodes=() if node is None else sysfs.nearest_nodes(self._sysfs_root, node),
         )
+
+    def _with_partitions(self, gpu: Gpu) -> Gpu:
+        """Return a GPU that did not tell its partitions this time with those of the last: it has not lost them."""
+        before = self._seen.get(gpu.index)
+        told = gpu.mig_profiles or not gpu.mig_capable
+        if told or before is None or (before.uuid, before.mig_enabled) != (gpu.uuid, gpu.mig_enabled):
+            return gpu
+        return replace(gpu, mig_profiles=before.mig_profiles, mig_instances=before.mig_instances)
 
 
 def _without_twins(gpus: list[Gpu]) -> tuple[tuple[Gpu, ...], tuple[SickGpu, ...]]:
