@@ -23,13 +23,7 @@ def placements(
     """
     ranked = sorted(profiles, key=_size)
     possible = [(profile, place) for profile in ranked for place in profile.placements]
-    fixed = 0
-    for place in existing:
-        fixed |= place.units
-    ordered = []
-    for profile in ranked:
-        ordered += [(profile, place) for place in _by_cost(profile, possible, fixed, existing)]
-    return ordered
+    return [(profile, place) for profile in ranked for place in _by_cost(profile, possible, existing)]
 
 
 def _size(profile: MigProfile) -> tuple[int, int, int, int]:
@@ -42,13 +36,12 @@ def _size(profile: MigProfile) -> tuple[int, int, int, int]:
 def _by_cost(
     profile: MigProfile,
     possible: Sequence[tuple[MigProfile, MigPlacement]],
-    fixed: int,
     existing: Collection[MigPlacement],
 ) -> list[MigPlacement]:
     """Return the places of one profile, each time the cheapest next to those before it; of equal ones the last."""
     left = [place for place in profile.placements if place not in existing]
     order = sorted((place for place in profile.placements if place in existing), key=lambda place: place.start)
-    taken = fixed
+    taken = _union(existing)
     while left:
         best = min(left, key=lambda place: (_cost(place, possible, taken), -place.start))
         left.remove(best)
@@ -58,9 +51,20 @@ def _by_cost(
 
 
 def _cost(place: MigPlacement, possible: Sequence[tuple[MigProfile, MigPlacement]], taken: int) -> int:
-    """Return what a place takes from others: the compute and memory of all that is possible now and not beside it."""
-    return sum(
-        profile.slices * other.size
-        for profile, other in possible
-        if not other.units & taken and other.units & place.units
-    )
+    """Return what a place takes from others: compute times memory of all that is possible now and not beside it.
+
+    A memory unit that nothing can use any more counts as its part of the whole GPU: the seventh 1g of a GPU of seven
+    slices and eight units leaves one over, which a 1g of two units would have used.
+    """
+    now = [(profile, other) for profile, other in possible if not other.units & taken]
+    lost = sum(profile.slices * other.size for profile, other in now if other.units & place.units)
+    beside = [other for _, other in now if not other.units & place.units]
+    wasted = _union(other for _, other in now) & ~_union(beside) & ~place.units
+    return lost + wasted.bit_count() * max((profile.slices for profile, _ in possible), default=0)
+
+
+def _union(places: Iterable[MigPlacement]) -> int:
+    units = 0
+    for place in places:
+        units |= place.units
+    return units
