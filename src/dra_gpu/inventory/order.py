@@ -7,6 +7,9 @@ profiles stand before larger ones, so that a claim that names only a size gets t
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
 from dra_gpu.inventory.model import MigPlacement, MigProfile
 
@@ -22,8 +25,26 @@ def placements(
             since that costs nothing, and in the way of all others.
     """
     ranked = sorted(profiles, key=_size)
-    possible = [(profile, place) for profile in ranked for place in profile.placements]
+    there = _union(place.units for place in existing)
+    possible = [
+        _Possible(place.units, profile.slices * place.size)
+        for profile in ranked
+        for place in profile.placements
+        if not place.units & there
+    ]
     return [(profile, place) for profile in ranked for place in _by_cost(profile, possible, existing)]
+
+
+class _Possible(NamedTuple):
+    """A place that nothing lies in.
+
+    Attributes:
+        units: its memory units, as a bit mask.
+        worth: compute slices times memory units of what could lie there.
+    """
+
+    units: int
+    worth: int
 
 
 def _size(profile: MigProfile) -> tuple[int, int, int, int]:
@@ -34,37 +55,37 @@ def _size(profile: MigProfile) -> tuple[int, int, int, int]:
 
 
 def _by_cost(
-    profile: MigProfile,
-    possible: Sequence[tuple[MigProfile, MigPlacement]],
-    existing: Collection[MigPlacement],
+    profile: MigProfile, possible: Sequence[_Possible], existing: Collection[MigPlacement]
 ) -> list[MigPlacement]:
     """Return the places of one profile, each time the cheapest next to those before it; of equal ones the last."""
     left = [place for place in profile.placements if place not in existing]
     order = sorted((place for place in profile.placements if place in existing), key=lambda place: place.start)
-    taken = _union(existing)
+    # What the whole GPU is worth, by memory unit.
+    unit = max((one.worth // one.units.bit_count() for one in possible), default=0)
     while left:
-        best = min(left, key=lambda place: (_cost(place, possible, taken), -place.start))
+        best = min(left, key=lambda place: (_cost(place.units, possible, unit), -place.start))
         left.remove(best)
         order.append(best)
-        taken |= best.units
+        possible = [one for one in possible if not one.units & best.units]
     return order
 
 
-def _cost(place: MigPlacement, possible: Sequence[tuple[MigProfile, MigPlacement]], taken: int) -> int:
-    """Return what a place takes from others: compute times memory of all that is possible now and not beside it.
+def _cost(units: int, possible: Sequence[_Possible], unit: int) -> int:
+    """Return what is lost by a place: the worth of all that is possible now and not beside it.
 
     A memory unit that nothing can use any more counts as its part of the whole GPU: the seventh 1g of a GPU of seven
     slices and eight units leaves one over, which a 1g of two units would have used.
+
+    Args:
+        units: the place, as a bit mask.
+        possible: what is possible now.
+        unit: worth of one memory unit.
     """
-    now = [(profile, other) for profile, other in possible if not other.units & taken]
-    lost = sum(profile.slices * other.size for profile, other in now if other.units & place.units)
-    beside = [other for _, other in now if not other.units & place.units]
-    wasted = _union(other for _, other in now) & ~_union(beside) & ~place.units
-    return lost + wasted.bit_count() * max((profile.slices for profile, _ in possible), default=0)
+    lost = sum(one.worth for one in possible if one.units & units)
+    beside = _union(one.units for one in possible if not one.units & units)
+    wasted = _union(one.units for one in possible) & ~beside & ~units
+    return lost + wasted.bit_count() * unit
 
 
-def _union(places: Iterable[MigPlacement]) -> int:
-    units = 0
-    for place in places:
-        units |= place.units
-    return units
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
