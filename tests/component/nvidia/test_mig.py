@@ -78,9 +78,19 @@ async def test_what_could_not_be_read_this_time_is_what_it_was_the_last_time(bed
     gpu = await bed.partitioned()
     await bed.vendor.create_mig_instance(gpu, place(gpu, "1g.10gb"))
     before = await bed.gpu()
-    bed.node.inject("nvmlGpuInstanceGetInfo", code=UNKNOWN, count=1)
+    bed.node.inject("nvmlGpuInstanceGetInfo", code=UNKNOWN, count=2)
 
     assert await bed.gpu() == before
+    assert [fault.remaining for fault in bed.node.faults()] == []
+
+
+async def test_an_instance_that_goes_while_it_is_looked_at_is_gone(bed):
+    gpu = await bed.partitioned()
+    await bed.vendor.create_mig_instance(gpu, place(gpu, "1g.10gb", 0))
+    kept = await bed.vendor.create_mig_instance(gpu, place(gpu, "1g.10gb", 1))
+    bed.node.inject("nvmlGpuInstanceGetInfo", code=pynvml.NVML_ERROR_INVALID_ARGUMENT, count=1)
+
+    assert (await bed.gpu()).mig_instances == (kept,)
 
 
 async def test_the_mode_changes_at_once_and_back(bed):

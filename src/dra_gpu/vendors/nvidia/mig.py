@@ -164,7 +164,7 @@ class Partitioning:
 
 def _mode(gpu: Gpu, handle: Any) -> mig_facts.MigMode:
     try:
-        return mig_facts.asked_mode(handle)
+        return mig_facts.mode(handle)
     except pynvml.NVMLError as error:
         raise failure(f"GPU {gpu.uuid}", "nvmlDeviceGetMigMode", error) from error
 

@@ -16,11 +16,15 @@ from dra_gpu.inventory.model import MigInstance, MigPlacement, MigProfile
 from dra_gpu.vendors.nvidia.queries import text
 
 _MIB = 2**20
+# Modes and instances change while they are read, by claims of our own at that.
+_ATTEMPTS = 2
 # More than any GPU has of one profile, and more than a profile has places.
 _MOST_INSTANCES = 64
 _NAME_PREFIX = "MIG "
 #: A number that this GPU, or this driver, does not know.
 NO_SUCH_PROFILE = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT)
+# What a handle answers whose instance has been destroyed meanwhile, and a number that no MIG device has.
+_GONE = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,12 @@ class MigMode:
 
 @dataclass(frozen=True, slots=True)
 class MigFacts:
-    """What a GPU offers and has; both are empty where either could not be read."""
+    """A GPU's mode, what it offers and has; no mode where it cannot be partitioned.
 
+    Both others are empty where either could not be read.
+    """
+
+    mode: MigMode | None = None
     profiles: tuple[MigProfile, ...] = ()
     instances: tuple[MigInstance, ...] = ()
 
@@ -47,15 +55,21 @@ class _MigDevice:
     uuid: str
 
 
-def mode(handle: Any) -> MigMode | None:
-    """Return a GPU's MIG mode; None where it cannot be partitioned, or does not tell."""
-    try:
-        return asked_mode(handle)
-    except (pynvml.NVMLError, AttributeError):
-        return None
+def read(handle: Any) -> MigFacts:
+    """Return what NVML tells of a GPU's partitions. Failing costs these facts alone, never the GPU."""
+    now: MigMode | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            now = mode(handle)
+            offered = tuple(profiles(handle))
+            return MigFacts(now, offered, instances(handle, offered) if now.current else ())
+        except (pynvml.NVMLError, AttributeError, ValueError):  # the latter two: see `queries.optional`
+            if now is None:
+                return MigFacts()
+    return MigFacts(now)
 
 
-def asked_mode(handle: Any) -> MigMode:
+def mode(handle: Any) -> MigMode:
     """Return a GPU's MIG mode.
 
     Raises:
@@ -63,17 +77,6 @@ def asked_mode(handle: Any) -> MigMode:
     """
     current, pending = pynvml.nvmlDeviceGetMigMode(handle)
     return MigMode(current == pynvml.NVML_DEVICE_MIG_ENABLE, pending == pynvml.NVML_DEVICE_MIG_ENABLE)
-
-
-def read(handle: Any, now: MigMode | None) -> MigFacts:
-    """Return what a GPU offers and has. Failing costs these facts alone, never the GPU."""
-    if now is None:
-        return MigFacts()
-    try:
-        found = tuple(profiles(handle))
-        return MigFacts(found, instances(handle, found) if now.current else ())
-    except (pynvml.NVMLError, AttributeError, ValueError):
-        return MigFacts()
 
 
 def profiles(handle: Any) -> Iterator[MigProfile]:
@@ -154,7 +157,12 @@ def gpu_instances(handle: Any, of: MigProfile) -> Iterator[tuple[Any, int, MigPl
     count = pynvml.c_uint(0)
     pynvml.nvmlDeviceGetGpuInstances(handle, of.profile_id, handles, pynvml.byref(count))
     for one in handles[: count.value]:
-        info = pynvml.nvmlGpuInstanceGetInfo(one)
+        try:
+            info = pynvml.nvmlGpuInstanceGetInfo(one)
+        except pynvml.NVMLError as error:
+            if error.value in _GONE:
+                continue
+            raise
         place = info.placement
         yield one, int(info.id), MigPlacement(of.profile, int(place.start), int(place.size))
 
@@ -178,15 +186,17 @@ def _instance(placement: MigPlacement, gpu_instance: int, devices: list[_MigDevi
 def _mig_devices(handle: Any) -> Iterator[_MigDevice]:
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
-            device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            yield _mig_device(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
         except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # numbers have gaps
-                continue
-            raise
-        attributes = pynvml.nvmlDeviceGetAttributes(device)
-        yield _MigDevice(
-            int(pynvml.nvmlDeviceGetGpuInstanceId(device)),
-            int(pynvml.nvmlDeviceGetComputeInstanceId(device)),
-            attributes.computeInstanceSliceCount == attributes.gpuInstanceSliceCount,
-            text(pynvml.nvmlDeviceGetUUID(device)) or "",
-        )
+            if error.value not in _GONE:  # numbers have gaps
+                raise
+
+
+def _mig_device(device: Any) -> _MigDevice:
+    attributes = pynvml.nvmlDeviceGetAttributes(device)
+    return _MigDevice(
+        int(pynvml.nvmlDeviceGetGpuInstanceId(device)),
+        int(pynvml.nvmlDeviceGetComputeInstanceId(device)),
+        attributes.computeInstanceSliceCount == attributes.gpuInstanceSliceCount,
+        text(pynvml.nvmlDeviceGetUUID(device)) or "",
+    )

@@ -154,8 +154,7 @@ def _facts(index: int, handle: Any, uuid: str) -> Gpu:
     memory = optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
     capability = optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     cores = optional(pynvml.nvmlDeviceGetNumGpuCores, handle)
-    mode = mig_facts.mode(handle)
-    mig = mig_facts.read(handle, mode)
+    mig = mig_facts.read(handle)
     addressing = optional(pynvml.nvmlDeviceGetAddressingMode, handle)
     brand = optional(pynvml.nvmlDeviceGetBrand, handle)
     architecture = optional(pynvml.nvmlDeviceGetArchitecture, handle)
@@ -174,10 +173,10 @@ def _facts(index: int, handle: Any, uuid: str) -> Gpu:
         multiprocessors=names.multiprocessors(cores, capability),
         serial=text(optional(pynvml.nvmlDeviceGetSerial, handle)),
         addressing_mode=names.addressing_mode(addressing),
-        mig_capable=mode is not None,
-        mig_enabled=None if mode is None else mode.current,
-        mig_pending=None if mode is None else mode.pending,
-        mig_live=mode is not None and capability is not None and tuple(capability) >= _LIVE_SINCE,
+        mig_capable=mig.mode is not None,
+        mig_enabled=None if mig.mode is None else mig.mode.current,
+        mig_pending=None if mig.mode is None else mig.mode.pending,
+        mig_live=mig.mode is not None and capability is not None and tuple(capability) >= _LIVE_SINCE,
         mig_profiles=mig.profiles,
         mig_instances=mig.instances,
         nvlinks=links,
