@@ -23,10 +23,19 @@ from dra_gpu_sim.local.plugin import PluginProcess
 from dra_gpu_sim.local.pods import LocalPod
 
 PERCENT, MEMORY = 20, "10Gi"
+_HOLDS_GIB, _MORE_GIB = 9, 4
+_VIEWS = "--views=gpu,shared,monitor"  # no partitions: they are another way to divide a GPU
 _JOBS = ("train-a", "train-b", "infer-a", "infer-b")
 _FIFTH, _SIXTH = "notebook", "too-many"
 _LOG_LINES = 5
 _GIB = 2**30
+_COMPUTE_MODES = {0: "Default", 3: "Exclusive_Process"}  # as nvidia-smi calls them
+_LIMITED = ("computePercent", "memory")
+_WORTH = {
+    "namespace": "MPS limits each process",
+    "cgroup": "the kernel driver limits the pod",
+    "cooperative": "MPS limits each process by the container's environment",
+}
 
 
 class DemoError(Exception):
@@ -42,6 +51,7 @@ class JobResult:
         device: the device the scheduler chose.
         share: id of its share.
         enforced_by: what enforces each capacity, as the claim's status says.
+        lifted: capacities whose limit a container can lift, as the claim's status says.
         env: variables that the CDI files set.
         nodes: device nodes in the container.
         nvidia_smi: what `nvidia-smi -L` prints in the container.
@@ -55,6 +65,7 @@ class JobResult:
     device: str
     share: str
     enforced_by: dict[str, str]
+    lifted: tuple[str, ...]
     env: dict[str, str]
     nodes: tuple[str, ...]
     nvidia_smi: str
@@ -101,8 +112,7 @@ async def run() -> Demonstration:
             say("starting an API server in memory, `dra-gpu mps`, and `dra-gpu node --vendor nvidia`")
             await cluster.start_mps()
             kubelet = cluster.new_kubelet()
-            await _registered(kubelet, await cluster.start_plugin())
-            await cluster.wait_slices(3)
+            await _published(cluster, kubelet, await cluster.start_plugin(_VIEWS))
             say("published one GPU as three views: gpu-0 (whole), gpu-0-shared (fractions), gpu-0-monitor")
             with ExitStack() as programs:
                 return await _share(cluster, kubelet, programs, say)
@@ -112,32 +122,35 @@ async def _share(
     cluster: LocalCluster, kubelet: Kubelet, programs: ExitStack, say: Callable[[str], None]
 ) -> Demonstration:
     running = [await _start(cluster, kubelet, name, programs) for name in _JOBS]
-    say(f"four jobs run, each asked for computePercent {PERCENT} and memory {MEMORY}, and holds 9 GiB of it:")
+    say(f"four jobs run, each with computePercent {PERCENT} and memory {MEMORY}; each has allocated {_HOLDS_GIB} GiB")
     jobs = [await _result(pod, client) for pod, client in running]
-    print("\n" + _table(jobs) + "\n")
+    print(f"\n{_table(jobs)}\n\n{_legend(jobs)}\n")
     running.append(await _start(cluster, kubelet, _FIFTH, programs))
     jobs.append(await _result(*running[-1]))
     say(f"a fifth ({_FIFTH}) still fits: 100 % of the SMs and 50 GiB are given")
     sixth = await _refused(cluster, kubelet)
     say(f"a sixth ({_SIXTH}) stays pending: {sixth}")
-    over_limit = running[0][1].command("alloc 4G")
-    say(f"{_JOBS[0]} asks for 4 GiB more than its share: {over_limit}; the others go on")
+    over_limit = running[0][1].command(f"alloc {_MORE_GIB}G")
+    _others_go_on(running[1:])
+    say(f"{_JOBS[0]} allocates {_MORE_GIB} GiB more, beyond its {MEMORY}: {over_limit}; the others go on")
     shared = _not_isolated(await running[0][0].wait_status())
     say(f"what MPS does not isolate: {shared}")
     for pod, client in running:
         client.kill()
         await pod.end(kubelet)
     mode = cluster.node.gpus[0].compute_mode
-    say(f"all gone: the GPU is whole again (compute mode {mode}, {len(cluster.node.snapshot().limits)} limits left)")
+    left = len(cluster.node.snapshot().limits)
+    say(f"all gone: the GPU is whole again (compute mode {_COMPUTE_MODES.get(mode, mode)}, {left} limits left)")
     return Demonstration(tuple(jobs), sixth, over_limit, shared, mode)
 
 
-async def _registered(kubelet: Kubelet, process: PluginProcess) -> None:
+async def _published(cluster: LocalCluster, kubelet: Kubelet, process: PluginProcess) -> None:
     try:
         await kubelet.wait_registered(DRIVER)
+        await cluster.wait_slices(len(_VIEWS.split(",")))
     except TimeoutError as error:
         log = "\n".join(process.read_log().splitlines()[-_LOG_LINES:])
-        raise DemoError(f"the node plugin did not register with the kubelet; its log ends with:\n{log}") from error
+        raise DemoError(f"the node plugin did not register and publish its GPU; its log ends with:\n{log}") from error
 
 
 async def _start(
@@ -148,10 +161,17 @@ async def _start(
     except (UnschedulableError, pods.PodError) as error:
         raise DemoError(str(error)) from error
     client = programs.enter_context(pod.client())
-    answer = client.command("alloc 9G")
+    answer = client.command(f"alloc {_HOLDS_GIB}G")
     if not answer.startswith("ok"):
         raise DemoError(f"the program of pod {name} cannot use its share: {answer}")
     return pod, client
+
+
+def _others_go_on(others: list[tuple[LocalPod, CudaClient]]) -> None:
+    for pod, client in others:
+        answer = client.command("info")
+        if not answer.startswith("gpu="):
+            raise DemoError(f"the program of pod {pod.name} does not go on: {answer}")
 
 
 async def _refused(cluster: LocalCluster, kubelet: Kubelet) -> str:
@@ -172,6 +192,7 @@ async def _result(pod: LocalPod, client: CudaClient) -> JobResult:
         device=device.device,
         share=device.share_id or "",
         enforced_by={name: capacity["mechanism"] for name, capacity in capacities.items()},
+        lifted=tuple(name for name, capacity in capacities.items() if capacity["lifted"]),
         env=pod.container.env,
         nodes=tuple(sorted(pod.container.nodes.values())),
         nvidia_smi=await pod.nvidia_smi(),
@@ -200,8 +221,17 @@ def _table(jobs: list[JobResult]) -> str:
         ]
         for job in jobs
     ]
-    header = ["POD", "DEVICE, SHARE", "LIMIT", "ENFORCED BY", "IN USE", "ENVIRONMENT", "NODES IN ITS CONTAINER"]
+    header = ["POD", "DEVICE, SHARE", "LIMIT", "ENFORCED BY", "IN USE", "ENVIRONMENT", "DEVICE NODES"]
     return table(header, rows)
+
+
+def _legend(jobs: list[JobResult]) -> str:
+    """Say what the words of ENFORCED BY are worth, and whether a container gets around them."""
+    words = sorted({job.enforced_by[name] for job in jobs for name in _LIMITED})
+    liftable = sorted({name for job in jobs for name in job.lifted if name in _LIMITED})
+    around = f"A container can lift {' and '.join(liftable)}." if liftable else "A container can lift neither."
+    meanings = "; ".join(f"{word}: {_WORTH.get(word, 'see README.md')}" for word in words)
+    return f"ENFORCED BY  {meanings}. {around}\nIN USE       what was allocated and the program's own CUDA context."
 
 
 def _essential(nodes: tuple[str, ...]) -> list[str]:
