@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 from dra_gpu.api.dra_gpu_v1alpha1 import Enforcement, SharedGpuConfig, SharedStrategy
 from dra_gpu.claims.outcome import RefusedError
+from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu
 from dra_gpu.inventory.sharing import Mechanism, MpsProtocol, SharingAbility
 
-_WAY_OUT = "write enforcement: BestEffort to take limits that a container could lift, or ask for a whole GPU or for MIG"
+_WAY_OUT = (
+    "write enforcement: BestEffort to take limits that a container could lift, or ask for a whole GPU or for MIG "
+    "(mig.nvidia.com)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +20,18 @@ class Surroundings:
     """What a plan needs to know of the node beside its devices.
 
     Attributes:
-        ability: what a GPU and its driver can do for shares.
+        ability: what the GPU, or the partition, behind a device and its driver can do for shares.
         mps_served: the node plugin has an MPS service to ask.
         pods: UIDs of the pods that may use the claim.
         cgroup_of: the cgroup of a pod; None where it was not found.
+        in_mig_mode: a GPU is known to be in MIG mode.
     """
 
-    ability: Callable[[Gpu], SharingAbility]
+    ability: Callable[[PublishedDevice], SharingAbility]
     mps_served: bool = True
     pods: tuple[str, ...] = ()
     cgroup_of: Callable[[str], str | None] = lambda _pod: None
+    in_mig_mode: Callable[[Gpu], bool] = lambda gpu: bool(gpu.mig_enabled)
 
     def cgroups(self) -> tuple[str, ...]:
         """Return the cgroups of those pods that have one now."""
@@ -54,36 +60,37 @@ class Terms:
     notes: tuple[str, ...] = ()
 
 
-def protocol_of(gpu: Gpu, around: Surroundings) -> MpsProtocol | None:
-    """Return how MPS would limit the clients of a GPU here; None where it cannot."""
-    return around.ability(gpu).mps if around.mps_served else None
+def protocol_of(device: PublishedDevice, around: Surroundings) -> MpsProtocol | None:
+    """Return how MPS would limit the clients of a device here; None where it cannot."""
+    return around.ability(device).mps if around.mps_served else None
 
 
-def why_no_mps(gpu: Gpu, around: Surroundings) -> str:
-    """Say why MPS cannot serve a GPU."""
+def why_no_mps(device: PublishedDevice, around: Surroundings) -> str:
+    """Say why MPS cannot serve a device."""
     if not around.mps_served:
         return "the MPS service (`dra-gpu mps`) is not enabled on this node"
+    gpu = device.gpu
     capability = "unknown" if gpu.compute_capability is None else ".".join(map(str, gpu.compute_capability))
     return f"MPS cannot serve it (compute capability {capability}, of which MPS needs 7.0; and no MIG mode)"
 
 
-def terms_of(where: str, gpu: Gpu, config: SharedGpuConfig, around: Surroundings) -> Terms:
-    """Return how a share of a GPU will be kept to its limits.
+def terms_of(where: str, device: PublishedDevice, config: SharedGpuConfig, around: Surroundings) -> Terms:
+    """Return how a share of a GPU, or of a partition, will be kept to its limits.
 
     Args:
         where: claim and device, for messages.
-        gpu: the GPU.
+        device: what it is a share of.
         config: what the claim accepts.
         around: what the node can do.
 
     Raises:
         RefusedError: the strategy is impossible here, or Required limits are.
     """
-    protocol = None if config.strategy is SharedStrategy.TIME_SLICING else protocol_of(gpu, around)
+    protocol = None if config.strategy is SharedStrategy.TIME_SLICING else protocol_of(device, around)
     if protocol is None and config.strategy is SharedStrategy.MPS:
         raise RefusedError(
-            f"{where}: strategy MPS cannot be used on GPU {gpu.uuid}: {why_no_mps(gpu, around)}; write strategy Auto "
-            "or TimeSlicing, or choose another GPU by a selector",
+            f"{where}: strategy MPS cannot be used on GPU {device.gpu.uuid}: {why_no_mps(device, around)}; write "
+            "strategy Auto or TimeSlicing, or choose another GPU by a selector",
             retryable=False,
         )
     compute = {
@@ -91,54 +98,60 @@ def terms_of(where: str, gpu: Gpu, config: SharedGpuConfig, around: Surroundings
         MpsProtocol.CLASSIC: Mechanism.COOPERATIVE,
         None: Mechanism.TIME_SLICE,
     }[protocol]
-    cgroups = around.cgroups() if around.ability(gpu).memory_limits else ()
+    cgroups = around.cgroups() if around.ability(device).memory_limits else ()
     memory = Mechanism.ACCOUNTING if protocol is None else Mechanism.COOPERATIVE
     if cgroups:
         memory = Mechanism.CGROUP
     if config.enforcement is Enforcement.REQUIRED:
-        _insist(where, gpu, around, compute, memory)
+        _insist(where, device, around, compute, memory)
     strategy = SharedStrategy.TIME_SLICING if protocol is None else SharedStrategy.MPS
-    return Terms(strategy, protocol, compute, memory, cgroups, _notes(gpu, config, around, memory, protocol))
+    return Terms(strategy, protocol, compute, memory, cgroups, _notes(device, config, around, memory, protocol))
 
 
-def _insist(where: str, gpu: Gpu, around: Surroundings, compute: Mechanism, memory: Mechanism) -> None:
+def _insist(where: str, device: PublishedDevice, around: Surroundings, compute: Mechanism, memory: Mechanism) -> None:
     """Refuse limits that a container could lift."""
     if not compute.binds:
         raise RefusedError(
-            f"{where}: enforcement Required refuses computePercent by `{compute.value}`: on GPU {gpu.uuid} "
-            f"{_why_weak_compute(gpu, around)}; {_WAY_OUT}",
+            f"{where}: enforcement Required refuses computePercent by `{compute.value}`: on GPU {device.gpu.uuid} "
+            f"{_why_weak_compute(device, around)}; {_WAY_OUT}",
             retryable=False,
         )
     if not memory.binds:
-        limits = around.ability(gpu).memory_limits
-        reason = (
-            "the cgroup of its pod was not found, in which the driver would limit memory"
-            if limits
-            else "the driver cannot limit a pod's memory (it takes driver 615 and cgroup v2)"
-        )
+        limits = around.ability(device).memory_limits
+        reason = "the driver cannot limit a pod's memory (it takes driver 615, cgroup v2, and no partition)"
+        if limits:
+            reason = "the cgroup of its pod was not found, in which the driver would limit memory"
         raise RefusedError(
-            f"{where}: enforcement Required refuses memory by `{memory.value}`: on GPU {gpu.uuid} {reason}; {_WAY_OUT}",
+            f"{where}: enforcement Required refuses memory by `{memory.value}`: on GPU {device.gpu.uuid} {reason}; "
+            f"{_WAY_OUT}",
             retryable=limits,
         )
 
 
-def _why_weak_compute(gpu: Gpu, around: Surroundings) -> str:
-    if protocol_of(gpu, around) is None:
-        return why_no_mps(gpu, around)
+def _why_weak_compute(device: PublishedDevice, around: Surroundings) -> str:
+    if protocol_of(device, around) is None:
+        return why_no_mps(device, around)
+    if device.placement is not None:
+        return "MPS takes its limits from the container's environment inside a partition, whatever the driver"
     return "MPS takes its limits from the container's environment (the driver is older than 615)"
 
 
 def _notes(
-    gpu: Gpu, config: SharedGpuConfig, around: Surroundings, memory: Mechanism, protocol: MpsProtocol | None
+    device: PublishedDevice,
+    config: SharedGpuConfig,
+    around: Surroundings,
+    memory: Mechanism,
+    protocol: MpsProtocol | None,
 ) -> tuple[str, ...]:
     notes = []
     if protocol is None and config.strategy is SharedStrategy.AUTO:
-        notes.append(f"time slices instead of MPS: {why_no_mps(gpu, around)}")
+        notes.append(f"time slices instead of MPS: {why_no_mps(device, around)}")
     if protocol is not None:
-        notes.append("a fatal GPU fault of one process ends the processes of all shares of this GPU")
+        what = "GPU" if device.placement is None else "partition"
+        notes.append(f"a fatal GPU fault of one process ends the processes of all shares of this {what}")
     if memory is Mechanism.CGROUP:
         notes.append("memory is limited for each pod, all its processes together; managed memory is not counted")
-    elif around.ability(gpu).memory_limits:
+    elif around.ability(device).memory_limits:
         notes.append("the cgroup of its pod was not found, so that the driver does not limit the pod's memory")
     if memory is Mechanism.COOPERATIVE:
         notes.append("memory is limited for each process, not for all of them together")

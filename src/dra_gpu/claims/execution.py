@@ -10,7 +10,7 @@ from functools import partial
 from dra_gpu.cdi.store import SpecStoreError
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.retry import retrying
-from dra_gpu.claims.steps import Machine, Step
+from dra_gpu.claims.steps import CreateMigInstance, Machine, Step
 from dra_gpu.mps.service import MpsError, MpsErrorKind
 from dra_gpu.vendors.base import FailureKind, VendorError
 
@@ -21,10 +21,19 @@ _PAST_UNDOING = (FailureKind.LOST, FailureKind.UNRESPONSIVE, FailureKind.UNSUPPO
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A step that could not be undone."""
+    """A step that could not be undone.
+
+    Attributes:
+        step: the step.
+        reason: what stands against it.
+        in_use: somebody uses what it made, and may let it go in a moment.
+        silent: its GPU does not answer; what the step made is there again should the GPU recover without a reset.
+    """
 
     step: Step
     reason: str
+    in_use: bool = False
+    silent: bool = False
 
 
 class StepFailedError(Exception):
@@ -42,14 +51,14 @@ class StepFailedError(Exception):
 
 
 async def apply(steps: Sequence[Step], machine: Machine, until: float) -> None:
-    """Apply steps in order; transient faults of the vendor are tried again until `until`.
+    """Apply steps in order; what may pass by itself is tried again until `until`, also what somebody still uses.
 
     Raises:
         StepFailedError: one failed; it and those before it were undone.
     """
     for number, step in enumerate(steps):
         try:
-            await retrying(partial(step.apply, machine), _transient, until)
+            await retrying(partial(step.apply, machine), _passing, until)
         except Exception as error:
             leftovers = await undo(steps[: number + 1], machine, until)
             raise StepFailedError(error, leftovers) from error
@@ -58,15 +67,17 @@ async def apply(steps: Sequence[Step], machine: Machine, until: float) -> None:
 async def undo(steps: Sequence[Step], machine: Machine, until: float) -> tuple[Leftover, ...]:
     """Undo steps in reverse order, each on its own; returns those that could not be undone.
 
-    A GPU that is gone or does not answer counts as undone. Steps that were never applied may be undone.
+    What a GPU had that is gone or does not answer counts as undone, but for a partition of a silent one: it would be
+    taken for an administrator's later. Steps that were never applied may be undone.
     """
     leftovers = []
     for step in reversed(steps):
         try:
             await retrying(partial(step.undo, machine), _transient, until)
         except (VendorError, MpsError) as error:
-            if error.kind not in _PAST_UNDOING:
-                leftovers.append(Leftover(step, str(error)))
+            silent = error.kind is FailureKind.UNRESPONSIVE and isinstance(step, CreateMigInstance)
+            if silent or error.kind not in _PAST_UNDOING:
+                leftovers.append(Leftover(step, str(error), error.kind is FailureKind.IN_USE, silent))
         except (SpecStoreError, JournalError, OSError) as error:
             leftovers.append(Leftover(step, str(error)))
     return tuple(leftovers)
@@ -109,3 +120,8 @@ def _transient(error: Exception) -> bool:
             return error.kind in (MpsErrorKind.TRANSIENT, MpsErrorKind.UNAVAILABLE)
         case _:
             return False
+
+
+def _passing(error: Exception) -> bool:
+    """Tell whether a repetition of what is wanted may help: who has a GPU or partition open may let it go."""
+    return _transient(error) or (isinstance(error, VendorError) and error.kind is FailureKind.IN_USE)

@@ -15,7 +15,18 @@ from dra_gpu.claims import journal_file, share_tables
 from dra_gpu.claims.committer import Committer
 from dra_gpu.claims.journal_errors import CorruptJournal
 from dra_gpu.claims.outcome import ClaimRef
-from dra_gpu.claims.record import Access, Blocker, DeviceName, Hold, Record, State, decode_payload, encode_payload
+from dra_gpu.claims.partitions import PartitionHolder
+from dra_gpu.claims.record import (
+    PARTITIONED,
+    Access,
+    Blocker,
+    DeviceName,
+    Hold,
+    Record,
+    State,
+    decode_payload,
+    encode_payload,
+)
 from dra_gpu.claims.shares import HeldShare, MemoryBudget, MemoryCgroup
 
 FILE_NAME = "journal.db"
@@ -87,6 +98,10 @@ class Journal:
         """
         return await self._committer.read(lambda connection: self._blockers(connection, uid, holds, shares))
 
+    async def partition_holders(self, gpu: str = "") -> tuple[PartitionHolder, ...]:
+        """Return who holds partitions in this boot, of one GPU or of all."""
+        return await self._committer.read(lambda connection: _partition_holders(connection, gpu, self._boot_id))
+
     async def memory_budgets(self, uid: str, gpu: str) -> tuple[MemoryBudget, ...]:
         """Return the memory limits that the cgroups of a claim's pods should have on a GPU."""
         return await self._committer.read(lambda connection: share_tables.budgets(connection, uid, gpu, self._boot_id))
@@ -140,8 +155,8 @@ class Journal:
             ),
         )
         connection.executemany(
-            "INSERT INTO holds (uid, device, share_id, gpu, access) VALUES (?, ?, ?, ?, ?)",
-            [(ref.uid, hold.device, hold.share_id, hold.gpu, hold.access.value) for hold in record.holds],
+            "INSERT INTO holds (uid, device, share_id, gpu, access, units) VALUES (?, ?, ?, ?, ?, ?)",
+            [(ref.uid, it.device, it.share_id, it.gpu, it.access.value, it.units) for it in record.holds],
         )
         if record.shares:
             share_tables.insert(connection, ref.uid, record.shares)
@@ -152,7 +167,7 @@ class Journal:
         self, connection: sqlite3.Connection, uid: str, holds: Sequence[Hold], shares: Sequence[HeldShare]
     ) -> tuple[Blocker, ...]:
         query = (
-            "SELECT c.uid, c.namespace, c.name, c.state, c.note, h.device, h.gpu, h.access, h.share_id "
+            "SELECT c.uid, c.namespace, c.name, c.state, c.note, h.device, h.gpu, h.access, h.share_id, h.units "
             "FROM holds h JOIN claims c ON c.uid = h.uid "
             "WHERE h.gpu = ? AND h.access <> 'observer' AND h.uid <> ? AND c.boot_id = ? "
             "AND (h.access <> 'shared' OR h.share_id = ? OR ?)"
@@ -164,7 +179,7 @@ class Journal:
             # Dozens of other shares of a GPU are in nobody's way: they are not even looked at.
             alone = hold.access is not Access.SHARED
             for row in connection.execute(query, (hold.gpu, uid, self._boot_id, hold.share_id, alone)):
-                held = Hold(row[5], row[6], _access(row[7]), row[8])
+                held = Hold(row[5], row[6], _access(row[7]), row[8], row[9])
                 if hold.excludes(held):
                     found[row[0]] = Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), held.device, row[4])
         if found or not shares:
@@ -189,7 +204,7 @@ def _load(connection: sqlite3.Connection, uid: str) -> Record | None:
     row = connection.execute(f"SELECT {_COLUMNS} FROM claims WHERE uid = ?", (uid,)).fetchone()  # noqa: S608 - constant
     if row is None:
         return None
-    query = "SELECT uid, device, gpu, access, share_id FROM holds WHERE uid = ?"
+    query = "SELECT uid, device, gpu, access, share_id, units FROM holds WHERE uid = ?"
     return _record(connection, row, [_hold(hold) for hold in connection.execute(query, (uid,))])
 
 
@@ -197,12 +212,25 @@ def _records(connection: sqlite3.Connection) -> list[Record]:
     connection.execute("BEGIN")  # both queries see one moment
     try:
         holds: Mapping[str, list[Hold]] = defaultdict(list)
-        for row in connection.execute("SELECT uid, device, gpu, access, share_id FROM holds"):
+        for row in connection.execute("SELECT uid, device, gpu, access, share_id, units FROM holds"):
             holds[row[0]].append(_hold(row))
         rows = connection.execute(f"SELECT {_COLUMNS} FROM claims ORDER BY seq").fetchall()  # noqa: S608 - constant
         return [_record(connection, row, holds.get(row[1], [])) for row in rows]
     finally:
         connection.execute("COMMIT")
+
+
+def _partition_holders(connection: sqlite3.Connection, gpu: str, boot_id: str) -> tuple[PartitionHolder, ...]:
+    query = (
+        "SELECT DISTINCT c.uid FROM claims c JOIN holds h ON h.uid = c.uid "
+        "WHERE c.boot_id = ? AND h.access IN (?, ?) AND (h.gpu = ? OR ?)"
+    )
+    kinds = (access.value for access in PARTITIONED)
+    uids = [row[0] for row in connection.execute(query, (boot_id, *kinds, gpu, not gpu))]
+    records = (_load(connection, uid) for uid in uids)
+    return tuple(
+        holder for record in records if record is not None for holder in record.partitions if gpu in ("", holder.gpu)
+    )
 
 
 def _known(connection: sqlite3.Connection, uids: Sequence[str]) -> frozenset[str]:
@@ -253,8 +281,8 @@ def _record(connection: sqlite3.Connection, row: tuple[Any, ...], holds: list[Ho
     )
 
 
-def _hold(row: tuple[str, ...]) -> Hold:
-    return Hold(row[1], row[2], _access(row[3]), row[4])
+def _hold(row: tuple[Any, ...]) -> Hold:
+    return Hold(row[1], row[2], _access(row[3]), row[4], row[5])
 
 
 def _access(text: str) -> Access:

@@ -1,11 +1,13 @@
 """Faults of the journal, told apart by what somebody has to do about them."""
 
+import shutil
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 _PRIMARY_CODE = 0xFF  # SQLite's extended codes carry the primary one in their lowest byte
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BY_FULL_DISK = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
 class JournalError(Exception):
@@ -51,7 +53,8 @@ def is_corruption(error: sqlite3.Error) -> bool:
 def translate(error: sqlite3.Error, path: Path) -> JournalError:
     """Return the typed error for one of SQLite's."""
     match _code(error):
-        case sqlite3.SQLITE_FULL:
+        # Where SQLite cannot make its shared memory on a full disk, it speaks of an I/O error.
+        case code if code == sqlite3.SQLITE_FULL or (code in _BY_FULL_DISK and _is_full(path)):
             return JournalFullError(
                 f"no space left on device (ENOSPC) for the journal {path}: free space on that file system; "
                 "the kubelet tries again by itself"
@@ -69,3 +72,10 @@ def translate(error: sqlite3.Error, path: Path) -> JournalError:
 
 def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", -1) & _PRIMARY_CODE
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free == 0
+    except OSError:
+        return False

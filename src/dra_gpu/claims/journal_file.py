@@ -28,7 +28,7 @@ from dra_gpu.claims.journal_errors import (
 from dra_gpu.claims.locks import try_flock
 
 APPLICATION_ID = 0x44524147  # "DRAG"
-FORMAT = (1, 1)  # 1.1: the tables of shares
+FORMAT = (1, 2)  # 1.1: the tables of shares; 1.2: the memory units of partitions
 _MINORS = 1000
 _VERSION = FORMAT[0] * _MINORS + FORMAT[1]
 _BUSY_MS = 5_000  # a transaction of the other instance takes milliseconds; five seconds leave a Prepare its deadline
@@ -55,6 +55,7 @@ CREATE TABLE holds (
   share_id TEXT NOT NULL,
   gpu TEXT NOT NULL,
   access TEXT NOT NULL,
+  units INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (uid, device, share_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX holds_by_gpu ON holds (gpu) WHERE access <> 'observer';
@@ -227,6 +228,8 @@ def _upgrade(path: Path) -> None:
             connection.execute("BEGIN IMMEDIATE")
             for statement in share_tables.SCHEMA:
                 connection.execute(statement)
+            if "units" not in {row[1] for row in connection.execute("PRAGMA table_info(holds)")}:
+                connection.execute("ALTER TABLE holds ADD COLUMN units INTEGER NOT NULL DEFAULT 0")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
             connection.execute("COMMIT")
     except sqlite3.Error as error:

@@ -1,34 +1,24 @@
-"""The node as steps see it: one vendor's GPUs, their shares on MPS, and the CDI files of claims.
+"""The node as steps see it: one vendor's GPUs, their partitions, their shares on MPS, and the CDI files of claims."""
 
-CDI files are written and read on a small pool of threads owned by this object, so that neither a slow disk nor a look
-into the driver installation stops the event loop.
-"""
-
-import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-import msgspec
+from collections.abc import Awaitable, Callable, Sequence
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.api.resource_v1 import Device as WireDevice
-from dra_gpu.cdi.spec import ContainerEdits, Device, Spec, minimum_version
-from dra_gpu.cdi.store import SpecStoreError
+from dra_gpu.claims.node_partitions import NodePartitions
+from dra_gpu.claims.node_shares import NodeShares
+from dra_gpu.claims.node_specs import Behind, NodeSpecs
+from dra_gpu.claims.partitions import PartitionHolder
 from dra_gpu.claims.ports import SpecStore
 from dra_gpu.claims.shares import MemoryBudget, MpsShare
-from dra_gpu.claims.steps import CLAIM_VARIABLE, CdiDevice, WriteCdiSpec, cdi_kind
+from dra_gpu.claims.steps import CdiDevice, WriteCdiSpec
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
-from dra_gpu.inventory.model import Gpu
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement
 from dra_gpu.inventory.sharing import SharingAbility
-from dra_gpu.mps.service import MpsError, MpsErrorKind, MpsService, Share
-from dra_gpu.vendors.base import FailureKind, ShareEdits, Vendor, VendorError
+from dra_gpu.mps.service import MpsService
+from dra_gpu.vendors.base import FailureKind, Vendor, VendorError
 
-_THREADS = 4  # writes of small files to tmpfs: more threads only wait for the interpreter
-
-T = TypeVar("T")
 Budgets = Callable[[str, str], Awaitable[Sequence[MemoryBudget]]]
-Edits = Mapping[str, ShareEdits]
+Holders = Callable[[str], Awaitable[Sequence[PartitionHolder]]]
 
 
 class NodeMachine:
@@ -39,6 +29,7 @@ class NodeMachine:
         specs: the CDI files.
         inventory: returns what the node offers at the moment of the call.
         budgets: returns the memory limits of a claim's pods on a GPU, from the journal.
+        holders: returns who holds partitions of a GPU, from the journal.
         mps: the MPS service; None where sharing by MPS is not enabled.
     """
 
@@ -49,20 +40,20 @@ class NodeMachine:
         inventory: Callable[[], Inventory],
         *,
         budgets: Budgets,
+        holders: Holders,
         mps: MpsService | None = None,
     ) -> None:
         self._vendor = vendor
-        self._specs = specs
         self._inventory = inventory
         self._budgets = budgets
-        self._mps = mps
-        self._shares: dict[tuple[str, str], Share] = {}
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="cdi")
-        self._verified: dict[str, tuple[Hashable, ...]] = {}
+        self._holders = holders
+        self._partitions = NodePartitions(vendor, self._gpu)
+        self._shares = NodeShares(mps)
+        self._specs = NodeSpecs(vendor, specs, self._published)
 
     def close(self) -> None:
         """Wait for running file work and end the threads."""
-        self._threads.shutdown()
+        self._specs.close()
 
     def has_gpu(self, gpu: str) -> bool:
         """Tell whether the GPU of that UUID is in this node and works."""
@@ -84,69 +75,13 @@ class NodeMachine:
         """
         await self._vendor.set_time_slice(self._gpu(gpu), interval)
 
-    @property
-    def serves_mps(self) -> bool:
-        """Whether there is an MPS service to ask."""
-        return self._mps is not None
-
-    def sharing(self, gpu: Gpu) -> SharingAbility:
-        """Tell what a GPU and its driver can do for shares."""
-        return self._vendor.sharing(gpu)
+    def sharing(self, device: PublishedDevice) -> SharingAbility:
+        """Tell what the GPU, or the partition, behind a device and its driver can do for shares."""
+        return self._vendor.sharing(device.gpu, partition=device.placement is not None)
 
     def pod_cgroup(self, pod: str) -> str | None:
         """Return the cgroup of the pod of that UID; None where it was not found."""
         return self._vendor.pod_cgroup(pod)
-
-    async def share(self, gpu: str, share: MpsShare) -> None:
-        """Have a share of a GPU on MPS.
-
-        Raises:
-            MpsError: the service refused, or its daemon limits clients in another way than was planned.
-            VendorError: the GPU is gone.
-        """
-        self._gpu(gpu)  # the service would try in vain to start a daemon on a GPU that is gone
-        made = await self._service(gpu).share(gpu, share.name, share.limits)
-        if made.protocol is not share.protocol:  # the step has failed, and undoing it gives the share up
-            raise MpsError(
-                MpsErrorKind.UNSUPPORTED,
-                f"the MPS daemon of GPU {gpu} works with protocol `{made.protocol.value}`, but its driver offers "
-                f"`{share.protocol.value}`: install `dra-gpu mps` and the node plugin in the same release, and restart "
-                "the daemon once its GPU is free",
-            )
-        self._shares[gpu, share.name] = made
-
-    async def shared(self, gpu: str, share: MpsShare) -> bool:
-        """Tell whether a share is there with its limits.
-
-        Raises:
-            MpsError: the service did not answer.
-        """
-        for known in await self._service(gpu).clients(gpu):
-            for one in known.shares:
-                if known.daemon.gpu == gpu and one.name == share.name:
-                    self._shares[gpu, share.name] = one
-                    return one.limits == share.limits
-        return False
-
-    async def unshare(self, gpu: str, name: str) -> None:
-        """Give a share up; one that is not there is as good.
-
-        Raises:
-            MpsError: it may still be there.
-        """
-        self._shares.pop((gpu, name), None)
-        if self._mps is not None:  # a service that was taken away has ended its daemons itself
-            await self._mps.stop(gpu, name)
-
-    async def shares(self) -> tuple[tuple[str, str], ...]:
-        """Return all shares on MPS by GPU and name; none where there is no service.
-
-        Raises:
-            MpsError: the service did not answer.
-        """
-        if self._mps is None:
-            return ()
-        return tuple((known.daemon.gpu, one.name) for known in await self._mps.clients() for one in known.shares)
 
     async def memory_budgets(self, claim_uid: str, gpu: str) -> Sequence[MemoryBudget]:
         """Return the limits that the cgroups of a claim's pods should have on a GPU.
@@ -174,31 +109,150 @@ class NodeMachine:
         """
         await self._vendor.set_memory_limit(self._gpu(gpu), cgroup, limit)
 
+    def in_mig_mode(self, gpu: Gpu) -> bool:
+        """Tell whether a GPU is known to be in MIG mode; asks no GPU."""
+        return self._partitions.in_mig_mode(gpu)
+
+    def known_instance(self, gpu: str, placement: MigPlacement) -> MigInstance | None:
+        """Return the instance of a partition as it was last seen; asks no GPU."""
+        return self._partitions.known(gpu, placement)
+
+    def doubt(self, gpu: str) -> None:
+        """Look again at the partitions of a GPU when they are next asked for: somebody may have changed them."""
+        self._partitions.doubt(gpu)
+
+    async def partition_holders(self, gpu: str) -> Sequence[PartitionHolder]:
+        """Return the claims of this boot that hold partitions of a GPU.
+
+        Raises:
+            JournalError: it could not be read.
+        """
+        return await self._holders(gpu)
+
+    async def mig_mode(self, gpu: str) -> bool:
+        """Tell whether a GPU is in MIG mode now.
+
+        Raises:
+            VendorError: the GPU is gone, or it cannot be read.
+        """
+        return await self._partitions.mode(gpu)
+
+    async def has_mig_mode(self, gpu: str, *, enabled: bool) -> bool:
+        """Tell whether a GPU is in that mode; what this process has found out itself is not asked for again.
+
+        Raises:
+            VendorError: as for `mig_mode`.
+        """
+        return await self._partitions.has_mode(gpu, enabled=enabled)
+
+    async def set_mig_mode(self, gpu: str, *, enabled: bool) -> None:
+        """Put a GPU into MIG mode, or out of it.
+
+        Raises:
+            VendorError: the GPU is gone or cannot, or somebody keeps it open.
+        """
+        await self._partitions.set_mode(gpu, enabled=enabled)
+
+    async def has_partition(self, gpu: str, placement: MigPlacement) -> bool:
+        """Tell whether anything lies at exactly that place now, whole or not.
+
+        Raises:
+            VendorError: the GPU is gone, or it cannot be read.
+        """
+        return await self._partitions.lies(gpu, placement)
+
+    async def offers_partition(self, gpu: str, placement: MigPlacement) -> bool:
+        """Tell whether a partition can be used; what this process has found out itself is not asked for again.
+
+        Raises:
+            VendorError: as for `has_partition`.
+        """
+        return await self._partitions.whole(gpu, placement) is not None
+
+    async def make_partition(self, gpu: str, placement: MigPlacement) -> None:
+        """Have a partition.
+
+        Raises:
+            VendorError: the GPU is gone or cannot, or others lie there.
+        """
+        await self._partitions.make(gpu, placement)
+
+    async def destroy_partition(self, gpu: str, placement: MigPlacement) -> None:
+        """Destroy a partition; one that is not there is as good.
+
+        Raises:
+            VendorError: the GPU is gone, or a process uses the partition.
+        """
+        await self._partitions.destroy(gpu, placement)
+
+    @property
+    def serves_mps(self) -> bool:
+        """Whether there is an MPS service to ask."""
+        return self._shares.served
+
+    async def share(self, gpu: str, share: MpsShare, placement: MigPlacement | None = None) -> None:
+        """Have a share of a GPU, or of a partition of it, on MPS.
+
+        Raises:
+            MpsError: the service refused, or its daemon limits clients in another way than was planned.
+            VendorError: the GPU is gone, or the partition is.
+        """
+        await self._shares.have(await self._device(gpu, placement), share)
+
+    async def shared(self, gpu: str, share: MpsShare, placement: MigPlacement | None = None) -> bool:
+        """Tell whether a share is there with its limits.
+
+        Raises:
+            MpsError: the service did not answer.
+            VendorError: the GPU is gone, or cannot be read.
+        """
+        if placement is None:
+            return await self._shares.there(gpu, share)
+        instance = await self._partitions.whole(gpu, placement)
+        return instance is not None and await self._shares.there(instance.uuid or "", share)
+
+    async def unshare(self, gpu: str, name: str, placement: MigPlacement | None = None) -> None:
+        """Give a share up; one that is not there is as good.
+
+        Raises:
+            MpsError: it may still be there.
+        """
+        known = None if placement is None else self._partitions.known(gpu, placement)
+        if placement is None or (known is not None and known.uuid is not None):
+            await self._shares.give_up(gpu if known is None else known.uuid or gpu, name)
+            return
+        # The partition, and with it its UUID, may be gone; the name is unique on the node.
+        for device in [device for device, one in await self._shares.all() if one == name]:
+            await self._shares.give_up(device, name)
+
+    async def shares(self) -> tuple[tuple[str, str], ...]:
+        """Return all shares on MPS by the UUID of their GPU or partition, and name; none where there is no service.
+
+        Raises:
+            MpsError: the service did not answer.
+        """
+        return await self._shares.all()
+
     async def write_spec(self, step: WriteCdiSpec) -> None:
         """Write the claim's CDI file.
 
         Raises:
-            VendorError: a GPU is gone, or the driver installation is incomplete.
+            VendorError: a GPU or partition is gone, or the driver installation is incomplete.
             MpsError: a share is not to be had.
             SpecStoreError: the file cannot be written.
         """
-        edits = await self._share_edits(step)
-        await self._in_thread(lambda: self._write(step, edits))
+        await self._specs.write(step, await self._behind(step))
 
     async def spec_intact(self, step: WriteCdiSpec) -> bool:
         """Tell whether the claim's CDI file has the content it would be written with now.
 
-        Making that anew takes a walk through the driver installation. As long as neither the installation nor the file
-        has changed since they were seen to agree, they still do; that takes a handful of system calls.
-
         Raises:
-            VendorError, MpsError: as for `write_spec`.
+            VendorError, MpsError: as for `write_spec`, but for a partition that is gone.
         """
-        edits = await self._share_edits(step)
-        known = self._verified.get(step.claim_uid)
-        if known is not None and None not in known and known == self._marks(step.claim_uid, edits):
-            return True
-        return await self._in_thread(lambda: self._is_intact(step, edits))
+        for device in step.devices:
+            if device.placement is not None and await self._partitions.whole(device.gpu, device.placement) is None:
+                return False
+        return await self._specs.intact(step, await self._behind(step))
 
     async def remove_spec(self, claim_uid: str) -> None:
         """Remove the claim's CDI file.
@@ -206,93 +260,44 @@ class NodeMachine:
         Raises:
             SpecStoreError: it stays.
         """
-        self._verified.pop(claim_uid, None)
-        await self._in_thread(lambda: self._specs.remove(claim_uid))
+        await self._specs.remove(claim_uid)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _behind(self, step: WriteCdiSpec) -> Behind:
+        """Return what stands behind the devices of a file."""
+        shares, instances = {}, {}
+        for device in step.devices:
+            partition = None
+            if device.placement is not None:
+                instance = instances[device.cdi_name] = await self._partitions.instance(device.gpu, device.placement)
+                partition = instance.uuid
+            if device.share is not None:
+                place = partition or device.gpu
+                shares[device.cdi_name] = await self._shares.edits(place, device.share, partition)
+        return Behind(shares, instances)
 
-    def _write(self, step: WriteCdiSpec, edits: Edits) -> None:
-        installation = self._vendor.installation()
-        self._specs.write(step.claim_uid, self._spec(step, edits))
-        self._verified[step.claim_uid] = (installation, tuple(edits.items()), self._specs.mark(step.claim_uid))
-
-    def _is_intact(self, step: WriteCdiSpec, edits: Edits) -> bool:
-        marks = self._marks(step.claim_uid, edits)
-        try:
-            found = self._specs.read(step.claim_uid)
-        except SpecStoreError:
-            return False  # whatever stands there is replaced; if it cannot be, the write says why
-        wanted = self._spec(step, edits)
-        intact = found == msgspec.structs.replace(wanted, cdi_version=minimum_version(wanted))
-        if intact:
-            self._verified[step.claim_uid] = marks
-        return intact
-
-    def _marks(self, claim_uid: str, edits: Edits) -> tuple[Hashable, ...]:
-        return self._vendor.installation(), tuple(edits.items()), self._specs.mark(claim_uid)
-
-    def _spec(self, step: WriteCdiSpec, edits: Edits) -> Spec:
-        common = self._vendor.common_edits().merged(ContainerEdits(env=(f"{CLAIM_VARIABLE}={step.claim}",)))
-        return Spec(
-            "", cdi_kind(self._vendor.driver_name), tuple(self._cdi_device(one, edits) for one in step.devices), common
-        )
-
-    def _cdi_device(self, device: CdiDevice, edits: Edits) -> Device:
-        published = self._published(device)
-        wanted = self._vendor.device_edits([published])
-        share = edits.get(device.cdi_name)
-        if share is not None:
-            wanted = wanted.merged(self._vendor.share_edits(published.gpu, share))
-        return Device(device.cdi_name, wanted)
-
-    async def _share_edits(self, step: WriteCdiSpec) -> Edits:
-        """Return what containers need to know of the shares behind a file's devices, by CDI name."""
-        return {
-            device.cdi_name: await self._edits_of(device.gpu, device.share)
-            for device in step.devices
-            if device.share is not None
-        }
-
-    async def _edits_of(self, gpu: str, share: MpsShare) -> ShareEdits:
-        if (gpu, share.name) not in self._shares and not await self.shared(gpu, share):
-            await self.share(gpu, share)
-        known = self._shares[gpu, share.name]
-        limits = share.limits
-        return ShareEdits(
-            known.pipe_directory,
-            known.shm_directory,
-            share.protocol,
-            limits.compute_percent,
-            limits.memory_bytes,
-            limits.low_priority,
-        )
-
-    def _service(self, gpu: str) -> MpsService:
-        if self._mps is None:
-            raise MpsError(
-                MpsErrorKind.UNAVAILABLE,
-                f"GPU {gpu} is shared by MPS, but this node plugin runs without the MPS service (`dra-gpu mps`): "
-                "enable it again until no claim uses it",
-            )
-        return self._mps
+    async def _device(self, gpu: str, placement: MigPlacement | None) -> str:
+        """Return the UUID by which MPS knows a GPU or a partition."""
+        if placement is None:
+            return self._gpu(gpu).uuid  # the service would try in vain to start a daemon on a GPU that is gone
+        return (await self._partitions.instance(gpu, placement)).uuid or ""
 
     def _gpu(self, gpu: str) -> Gpu:
-        found = next(self._inventory().of_gpu(gpu), None)
-        if found is None:
-            raise _gone(gpu)
-        return found.gpu
+        inventory = self._inventory()
+        found = next(inventory.of_gpu(gpu), None)
+        if found is not None:
+            return found.gpu
+        sick = next((one for one in inventory.sick if one.uuid == gpu), None)
+        if sick is not None:
+            raise VendorError(FailureKind.UNRESPONSIVE, f"GPU {gpu} cannot be used: {sick.reason}")
+        raise VendorError(
+            FailureKind.LOST,
+            f"GPU {gpu} is not among the working GPUs of this node: it was removed, or needs a reset (see its events)",
+        )
 
     def _published(self, device: CdiDevice) -> PublishedDevice:
         """Return the device by its GPU: a view may not be published any more while claims still hold it."""
         found = self._inventory().devices.get(device.device)
         if found is not None and found.gpu.uuid == device.gpu:
             return found
-        return PublishedDevice(device.device, device.view, self._gpu(device.gpu), WireDevice(name=device.device))
-
-
-def _gone(gpu: str) -> VendorError:
-    return VendorError(
-        FailureKind.LOST,
-        f"GPU {gpu} is not among the working GPUs of this node: it was removed, or needs a reset (see its events)",
-    )
+        wire = WireDevice(name=device.device)
+        return PublishedDevice(device.device, device.view, self._gpu(device.gpu), wire, device.placement)

@@ -25,7 +25,7 @@ from dra_gpu.claims.ports import ClaimReader, ClaimReadError
 from dra_gpu.claims.reasons import gpu_gone, held, quarantined, refuse_unknown_steps
 from dra_gpu.claims.record import Blocker, Record, State, joined_cgroups
 from dra_gpu.claims.retry import retrying
-from dra_gpu.claims.steps import LimitMemory, Machine, WriteCdiSpec
+from dra_gpu.claims.steps import LimitMemory, Machine, SetMigMode, WriteCdiSpec, with_owners
 from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory
 
@@ -33,6 +33,7 @@ _log = structlog.get_logger(__name__)
 
 HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
 _HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
+_IN_USE_POLL_S = 0.5  # a process that is being killed lets a partition go within that; its neighbours need the lock
 _AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
 
 
@@ -156,6 +157,8 @@ class Preparation:
         async with self._record(ref, until, seq) as record:
             if record is None or record.fault or record.state.in_between:
                 return False
+            for gpu in record.gpus:
+                self._machine.doubt(gpu)
             await self._admit(record, pods)
             repaired = await self._repair(record, until)
             if record.state is State.QUARANTINED:
@@ -204,11 +207,17 @@ class Preparation:
                 await self._machine.remove_spec(uid)
 
     async def remove_orphaned_share(self, gpu: str, name: str, until: float) -> bool:
-        """Give up a share on MPS that belongs to no record; False when one has it, or the GPU is not there."""
-        device = next(self._inventory().of_gpu(gpu), None)
-        if device is None:
+        """Give up a share on MPS that belongs to no record; False when one has it, or the GPU is not there.
+
+        Args:
+            gpu: UUID of a GPU or of a partition.
+            name: of the share.
+            until: as for `prepare`.
+        """
+        slot = self._slot_of(gpu)
+        if slot is None:
             return False
-        async with self._gpu_locks.hold((naming.slot(device.gpu),), "reconciliation", until):
+        async with self._gpu_locks.hold((slot,), "reconciliation", until):
             # A record is written under the locks of its GPUs, and before its share is made.
             for record in await self._journal.records():
                 if name in record.share_names:
@@ -224,6 +233,13 @@ class Preparation:
         joined = joined_cgroups(record, found)
         if joined:
             await self._journal.add_cgroups(record.ref.uid, joined)
+
+    def _slot_of(self, uuid: str) -> str | None:
+        """Return the slot of a GPU by its UUID, or by that of one of its partitions; None where it is not there."""
+        for gpu in (device.gpu for device in self._inventory().devices.values()):
+            if uuid == gpu.uuid or any(uuid == instance.uuid for instance in gpu.mig_instances):
+                return naming.slot(gpu)
+        return None
 
     def _tell(self, record: Record) -> None:
         """Tell that a claim is prepared, once the answer to the call at work has gone its way."""
@@ -258,26 +274,43 @@ class Preparation:
         if not self._is_current(record) or record.fault:
             steps = (WriteCdiSpec(ref.uid, "", ()),)
         keys = record.lock_keys if self._is_current(record) else ()
-        async with self._gpu_locks.hold(keys, str(ref), until):
-            leftovers = await execution.undo(steps, self._machine, until)
-        if leftovers:
-            await self._narrow(record, leftovers)
-            reasons = "; ".join(leftover.reason for leftover in leftovers)
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._gpu_locks.hold(keys, str(ref), until):
+                leftovers = await execution.undo(steps, self._machine, until)
+            if not any(leftover.in_use for leftover in leftovers) or loop.time() + _IN_USE_POLL_S > until:
+                break
+            await asyncio.sleep(_IN_USE_POLL_S)  # without the lock: others may have their parts of the GPU meanwhile
+        if not leftovers:
+            await self._journal.forget(ref.uid)
+            self._wake()
+            return
+        await self._narrow(record, leftovers)
+        reasons = "; ".join(leftover.reason for leftover in leftovers)
+        if not all(leftover.silent for leftover in leftovers):
             raise RefusedError(f"claim {ref}: cannot be taken back yet: {reasons}", retryable=True)
-        await self._journal.forget(ref.uid)
-        self._wake()
+        _log.warning("a claim is taken back when its GPU answers again", claim=str(ref), reason=reasons)
 
     async def _narrow(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
-        """Let go of everything but what could not be undone: a GPU that resists keeps no other one from use."""
+        """Let go of everything but what could not be undone: what resists keeps nothing else from use.
+
+        The mode of a GPU comes after its partitions, so that it waits for them.
+        """
         left = tuple(leftover.step for leftover in leftovers)
         held = frozenset(gpu for step in left for gpu in step.gpus)
+        kept = tuple(
+            step for step in record.steps if step in left or (isinstance(step, SetMigMode) and step.gpu in held)
+        )
+        holds = tuple(hold for hold in record.holds if any(hold.is_of(place) for step in left for place in step.places))
+        devices = {hold.device for hold in holds}
         narrowed = replace(
             record,
             state=State.UNPREPARING,
-            steps=tuple(step for step in record.steps if step in left),
-            holds=tuple(hold for hold in record.holds if hold.gpu in held),
-            shares=tuple(share for share in record.shares if share.gpu in held),
+            steps=kept,
+            holds=holds,
+            shares=tuple(share for share in record.shares if share.device in devices),
             cgroups=tuple(cgroup for cgroup in record.cgroups if cgroup.gpu in held),
+            note="; ".join(leftover.reason for leftover in leftovers),
         )
         if narrowed.steps == record.steps or record.fault:
             return
@@ -294,7 +327,11 @@ class Preparation:
             pool=self._identity.pool,
             inventory=self._inventory(),
             around=Surroundings(
-                self._machine.sharing, self._machine.serves_mps, pods_of(claim), self._machine.pod_cgroup
+                self._machine.sharing,
+                self._machine.serves_mps,
+                pods_of(claim),
+                self._machine.pod_cgroup,
+                self._machine.in_mig_mode,
             ),
         )
         if isinstance(plan, Refusal):
@@ -331,7 +368,7 @@ class Preparation:
     async def _carry_out(self, plan: Plan, until: float) -> tuple[Blocker, ...]:
         """Journal, apply, journal; returns who is in the way, and then nothing was done."""
         ref = plan.ref
-        steps = await execution.observed(plan.steps, self._machine, until)
+        steps = with_owners(await execution.observed(plan.steps, self._machine, until))
         record = Record(
             ref=ref,
             boot_id=self._journal.boot_id,

@@ -13,8 +13,10 @@ import msgspec
 from dra_gpu.claims import shares as share_codec
 from dra_gpu.claims import steps as step_codec
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice
+from dra_gpu.claims.partitions import PartitionHolder
 from dra_gpu.claims.shares import HeldShare, MemoryCgroup
-from dra_gpu.claims.steps import LimitMemory, Step, UnknownStep
+from dra_gpu.claims.steps import CreateMigInstance, LimitMemory, SetMigMode, Step, UnknownStep
+from dra_gpu.claims.steps.form import Place
 
 
 class State(enum.Enum):
@@ -36,6 +38,8 @@ class Access(enum.Enum):
 
     EXCLUSIVE = "exclusive"  # nobody else may hold anything of that GPU
     SHARED = "shared"  # others may hold their own parts of it
+    PARTITION = "partition"  # nobody else may hold anything of those memory units
+    PARTITION_SHARE = "partition-share"  # others may hold their own parts of that partition
     OBSERVER = "observer"  # sees the GPU, does not use it; admin access
 
 
@@ -48,18 +52,29 @@ class Hold:
         gpu: UUID of the GPU behind it.
         access: what it means for others.
         share_id: the share of a shareable device; empty for a device that is had whole.
+        units: memory units of a partition as a bit mask; 0 where the GPU is used as one.
     """
 
     device: str
     gpu: str
     access: Access
     share_id: str = ""
+    units: int = 0
+
+    def is_of(self, place: Place) -> bool:
+        """Tell whether it is a hold of that GPU or partition, or of a part of it."""
+        gpu, units = place
+        return self.gpu == gpu and (not units or self.units == units)
 
     def excludes(self, other: "Hold") -> bool:
         """Tell whether both cannot be held at once by different claims."""
         if self.gpu != other.gpu or Access.OBSERVER in (self.access, other.access):
             return False
-        if Access.EXCLUSIVE in (self.access, other.access):
+        if Access.EXCLUSIVE in (self.access, other.access) or bool(self.units) is not bool(other.units):
+            return True
+        if self.units and not self.units & other.units:
+            return False
+        if Access.PARTITION in (self.access, other.access) or self.units != other.units:
             return True
         return self.device == other.device and self.share_id == other.share_id
 
@@ -166,6 +181,22 @@ class Record:
         """Names of all shares on MPS that it may have; also when its steps cannot be read."""
         ids = (hold.share_id for hold in self.holds if hold.share_id)
         return frozenset({share_codec.claim_share_name(self.ref.uid), *map(share_codec.share_name, ids)})
+
+    @property
+    def partitions(self) -> tuple[PartitionHolder, ...]:
+        """The partitions that it holds; what its steps cannot tell counts as somebody else's."""
+        made = {(it.gpu, it.placement.units): it for it in self.steps if isinstance(it, CreateMigInstance)}
+        former = {it.gpu: it.former for it in self.steps if isinstance(it, SetMigMode)}
+        places = {(hold.gpu, hold.units) for hold in self.holds if hold.access in PARTITIONED}
+        found = []
+        for gpu, units in sorted(places):
+            step = made.get((gpu, units))
+            foreign, placement = (True, None) if step is None else (step.foreign, step.placement)
+            found.append(PartitionHolder(self.ref.uid, gpu, units, placement, foreign, former.get(gpu)))
+        return tuple(found)
+
+
+PARTITIONED = (Access.PARTITION, Access.PARTITION_SHARE)
 
 
 def joined_cgroups(record: Record, cgroups: Iterable[str]) -> tuple[MemoryCgroup, ...]:

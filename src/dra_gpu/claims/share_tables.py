@@ -1,7 +1,8 @@
-"""The journal's tables of shares: how much each takes of its GPU, and which cgroups are limited for it.
+"""The journal's tables of shares: how much each takes of its GPU or partition, and which cgroups are limited for it.
 
 They stand beside the records so that "what is promised of a GPU never exceeds it" is one question in the transaction
-that writes a record. They follow the records by a trigger, also when a release that does not know them deletes one.
+that writes a record. The column `gpu` names what a share is a part of (`HeldShare.part_of`). They follow the records by
+a trigger, also when a release that does not know them deletes one.
 """
 
 import sqlite3
@@ -49,7 +50,7 @@ SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A GPU that has not enough left for a share.
+    """A GPU or partition that has not enough left for a share.
 
     Attributes:
         text: what is wanted and what is free.
@@ -64,7 +65,7 @@ def insert(connection: sqlite3.Connection, uid: str, shares: Iterable[HeldShare]
     """Write what a claim takes of its GPUs."""
     connection.executemany(
         "INSERT INTO shares (uid, device, share_id, gpu, strategy, percent, memory_bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(uid, it.device, it.share_id, it.gpu, it.strategy.value, it.percent, it.memory_bytes) for it in shares],
+        [(uid, it.device, it.share_id, it.part_of, it.strategy.value, it.percent, it.memory_bytes) for it in shares],
     )
 
 
@@ -94,14 +95,14 @@ def budgets(connection: sqlite3.Connection, uid: str, gpu: str, boot_id: str) ->
 
 
 def shortage(connection: sqlite3.Connection, uid: str, shares: Sequence[HeldShare], boot_id: str) -> Shortage | None:
-    """Return the first GPU that cannot take all of a claim's shares beside those of other claims of this boot."""
-    for gpu in dict.fromkeys(share.gpu for share in shares):
-        wanted = [share for share in shares if share.gpu == gpu]
+    """Return what cannot take all of a claim's shares beside those of other claims of this boot, the first such."""
+    for whole in dict.fromkeys(share.part_of for share in shares):
+        wanted = [share for share in shares if share.part_of == whole]
         others = "FROM shares s JOIN claims c ON c.uid = s.uid WHERE s.gpu = ? AND s.uid <> ? AND c.boot_id = ?"
         sums = f"SELECT COALESCE(SUM(s.percent), 0), COALESCE(SUM(s.memory_bytes), 0), MIN(s.strategy) {others}"
-        text = _shortage(wanted, *connection.execute(sums, (gpu, uid, boot_id)).fetchone())
+        text = _shortage(wanted, *connection.execute(sums, (whole, uid, boot_id)).fetchone())
         if text:
-            rows = connection.execute(f"SELECT DISTINCT s.uid {others}", (gpu, uid, boot_id)).fetchall()
+            rows = connection.execute(f"SELECT DISTINCT s.uid {others}", (whole, uid, boot_id)).fetchall()
             return Shortage(text, tuple(row[0] for row in rows))
     return None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from dra_gpu.api.dra_gpu_v1alpha1 import SharedStrategy
+from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.sharing import Mechanism, MpsProtocol
 from dra_gpu.mps.service import Limits
 
@@ -37,14 +38,15 @@ class HeldShare(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         share_id: the scheduler's id of the share.
         gpu: UUID of the GPU.
         strategy: MPS or TIME_SLICING; all shares of a GPU have the same.
-        percent: percent of the GPU's SMs.
+        percent: percent of the SMs of the GPU, or of the partition.
         memory_bytes: device memory.
         clients: client processes that the scheduler counted.
         nvlink_bandwidth: bytes per second that the scheduler counted.
         compute: what enforces `percent`.
         memory: what enforces `memory_bytes`.
-        gpu_memory_bytes: all that the GPU has; None where it does not tell.
+        gpu_memory_bytes: all that the GPU, or the partition, has; None where it does not tell.
         notes: what else a reader of the claim's status should know.
+        placement: the partition of which it is a part; None for a part of the GPU itself.
     """
 
     device: str
@@ -59,6 +61,14 @@ class HeldShare(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     nvlink_bandwidth: int | None = None
     gpu_memory_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    placement: MigPlacement | None = None
+
+    @property
+    def part_of(self) -> str:
+        """What it is a part of, as a text: the UUID of the GPU, and the place of the partition."""
+        if self.placement is None:
+            return self.gpu
+        return f"{self.gpu}/{self.placement.profile}-{self.placement.start}"
 
 
 @dataclass(frozen=True, slots=True)

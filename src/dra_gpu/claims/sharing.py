@@ -1,5 +1,6 @@
-"""What sharing adds to a claim's plan: a part of a GPU that others use too, or a whole one shared within the claim.
+"""What sharing adds to a claim's plan: a part of a device that others use too, or a whole one shared within the claim.
 
+The device is a GPU or a partition of it.
 A share's size is what the scheduler says it consumed, never what the claim asked for. Memory is counted in whole MiB,
 the unit of MPS. Pure.
 """
@@ -36,7 +37,7 @@ class Sharing:
 
     Attributes:
         mps: the share on MPS; None with time slices.
-        held: what it takes of a GPU that other claims use, too; None where the GPU is the claim's alone.
+        held: what it takes of what other claims use, too; None where the device is the claim's alone.
         cgroups: where the driver limits its memory.
     """
 
@@ -45,19 +46,19 @@ class Sharing:
     cgroups: tuple[MemoryCgroup, ...] = ()
 
 
-def share_of_gpu(
+def share_of(
     ref: ClaimRef,
     result: DeviceRequestAllocationResult,
     device: PublishedDevice,
     config: SharedGpuConfig | None,
     around: Surroundings,
 ) -> Sharing:
-    """Return how a part of a GPU is had.
+    """Return how a part of a GPU, or of a partition, is had.
 
     Args:
         ref: the claim, for messages.
         result: the scheduler's decision about the device.
-        device: of the `shared` view.
+        device: of the `shared` or the `shared-mig` view.
         config: what the claim says about it; None is the same as an empty one.
         around: what the node can do.
 
@@ -68,7 +69,7 @@ def share_of_gpu(
     if result.share_id is None:
         raise RefusedError(
             f"{where} was allocated without a share id, so that the cluster takes it for one device: enable the "
-            "feature gate DRAConsumableCapacity, or use the class gpu.nvidia.com",
+            "feature gate DRAConsumableCapacity, or use the class gpu.nvidia.com or mig.nvidia.com",
             retryable=False,
         )
     if not is_share_id(result.share_id):
@@ -85,7 +86,7 @@ def share_of_gpu(
             retryable=False,
         )
     gpu = device.gpu
-    terms = terms_of(where, gpu, wanted, around)
+    terms = terms_of(where, device, wanted, around)
     mps = None
     if terms.protocol is not None:
         low = wanted.client_priority is ClientPriority.BELOW_NORMAL
@@ -101,21 +102,22 @@ def share_of_gpu(
         memory=terms.memory,
         clients=_optional(where, result.consumed_capacity, capacities.CLIENTS),
         nvlink_bandwidth=_optional(where, result.consumed_capacity, capacities.NVLINK_BANDWIDTH),
-        gpu_memory_bytes=gpu.memory_bytes,
+        gpu_memory_bytes=_memory_of(device),
         notes=terms.notes,
+        placement=device.placement,
     )
     limited = terms.cgroups if terms.memory is Mechanism.CGROUP else ()
     return Sharing(mps, held, tuple(MemoryCgroup(gpu.uuid, cgroup, memory) for cgroup in limited))
 
 
-def whole_gpu(
+def within_claim(
     ref: ClaimRef, device: PublishedDevice, config: MpsConfig, governed: Sequence[PublishedDevice], around: Surroundings
 ) -> Sharing:
-    """Return how a GPU is shared by MPS among the containers of the claim that has all of it.
+    """Return how a GPU or partition is shared by MPS among the containers of the claim that has all of it.
 
     Args:
         ref: the claim.
-        device: of the `gpu` view.
+        device: of the `gpu` or the `mig` view.
         config: limits of each process.
         governed: the claim's devices to which the config applies, in the order of the allocation; limits by index
             count among them.
@@ -125,10 +127,10 @@ def whole_gpu(
         RefusedError: MPS cannot serve the GPU, or a limit names another device or more than the GPU has.
     """
     where = f"claim {ref}: device {device.name}"
-    protocol = protocol_of(device.gpu, around)
+    protocol = protocol_of(device, around)
     if protocol is None:
         raise RefusedError(
-            f"{where}: sharing.strategy MPS cannot be used on GPU {device.gpu.uuid}: {why_no_mps(device.gpu, around)}; "
+            f"{where}: sharing.strategy MPS cannot be used on GPU {device.gpu.uuid}: {why_no_mps(device, around)}; "
             "write strategy TimeSlicing, leave `sharing` out, or choose another GPU by a selector",
             retryable=False,
         )
@@ -157,18 +159,18 @@ def refuse_several_pipes(ref: ClaimRef, devices: Sequence[PublishedDevice]) -> N
 
 
 def refuse_mixed_strategies(ref: ClaimRef, shares: Sequence[HeldShare]) -> None:
-    """Refuse shares of one GPU by different strategies: under MPS nobody else is let onto the GPU.
+    """Refuse shares of one device by different strategies: under MPS nobody else is let onto it.
 
     Raises:
         RefusedError: there are such.
     """
     strategies: dict[str, HeldShare] = {}
     for share in shares:
-        other = strategies.setdefault(share.gpu, share)
+        other = strategies.setdefault(share.part_of, share)
         if other.strategy is not share.strategy:
             raise RefusedError(
                 f"claim {ref}: its shares of {share.device} have the strategies {other.strategy.value} and "
-                f"{share.strategy.value}, which cannot be mixed on one GPU: give both the same",
+                f"{share.strategy.value}, which cannot be mixed on one device: give both the same",
                 retryable=False,
             )
 
@@ -179,23 +181,23 @@ def _pinned(where: str, device: PublishedDevice, config: MpsConfig, governed: Se
     if config.default_pinned_device_memory_limit is not None:
         field = nvidia_v1beta1.DEFAULT_LIMIT_FIELD
         limit = _within(where, field, config.default_pinned_device_memory_limit, device)
-    names = {name: one for index, one in enumerate(governed) for name in (str(index), one.gpu.uuid)}
+    names = {name: one for index, one in enumerate(governed) for name in _names(index, one)}
     own = {}
     for key, text in config.default_per_device_pinned_memory_limit.items():
         field = nvidia_v1beta1.per_device_field(key)
         one = names.get(key)
         if one is None:
-            known = ", ".join(f"{index} or {one.gpu.uuid}" for index, one in enumerate(governed))
+            known = ", ".join(" or ".join(_names(index, one)) for index, one in enumerate(governed))
             raise RefusedError(
                 f"{where}: {field} names no device that this config governs: write {known[:400]}", retryable=False
             )
         amount = _within(where, field, text, one)
-        if one.gpu.uuid == device.gpu.uuid:
+        if one.name == device.name:
             own[key] = amount
     if len(set(own.values())) > 1:
         fields = nvidia_v1beta1.per_device_field(", ".join(own))
         raise RefusedError(
-            f"{where}: {fields} give different limits for the same GPU: keep one",
+            f"{where}: {fields} give different limits for the same device: keep one",
             retryable=False,
         )
     return next(iter(own.values()), limit)
@@ -203,13 +205,26 @@ def _pinned(where: str, device: PublishedDevice, config: MpsConfig, governed: Se
 
 def _within(where: str, field: str, text: str, device: PublishedDevice) -> int:
     limit = nvidia_v1beta1.pinned_limit(field, text)
-    has = device.gpu.memory_bytes
+    has = _memory_of(device)
     if has is not None and limit > has:
         raise RefusedError(
             f"{where}: {field} is {text[:40]}, but {device.name} has {quantity.format_bytes(has)}: write at most that",
             retryable=False,
         )
     return limit
+
+
+def _names(index: int, device: PublishedDevice) -> tuple[str, ...]:
+    """Return what a limit may call a device: a partition that a claim makes has no UUID that a user could know."""
+    return (str(index), device.gpu.uuid) if device.placement is None else (str(index),)
+
+
+def _memory_of(device: PublishedDevice) -> int | None:
+    """Return all the memory of a device in bytes; None where that is not known."""
+    if device.placement is None:
+        return device.gpu.memory_bytes
+    profile = device.gpu.mig_profile(device.placement)
+    return None if profile is None else profile.memory_bytes
 
 
 def _amount(where: str, consumed: Mapping[str, str], name: str) -> int:

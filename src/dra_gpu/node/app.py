@@ -140,7 +140,14 @@ class NodePlugin:
         )
         specs = SpecStore(chosen.cdi_root, f"k8s.{vendor.driver_name}")
         mps = MpsClient(chosen.mps_socket) if chosen.mps_socket is not None else None
-        machine = NodeMachine(vendor, specs, watch.inventory, budgets=journal.memory_budgets, mps=mps)
+        machine = NodeMachine(
+            vendor,
+            specs,
+            watch.inventory,
+            budgets=journal.memory_budgets,
+            holders=journal.partition_holders,
+            mps=mps,
+        )
         stack.callback(machine.close)
         claim_locks, gpu_locks = ClaimLocks(chosen.state_dir / "locks"), GpuLocks(chosen.state_dir / "locks")
         stack.callback(claim_locks.close)

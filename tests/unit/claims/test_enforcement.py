@@ -6,6 +6,7 @@ from dra_gpu.api.dra_gpu_v1alpha1 import Enforcement, SharedGpuConfig, SharedStr
 from dra_gpu.claims.enforcement import Surroundings, terms_of
 from dra_gpu.claims.outcome import RefusedError
 from dra_gpu.inventory.sharing import Mechanism, MpsProtocol, SharingAbility
+from tests.unit.claims.world import inventory_of
 from tests.unit.inventory.builders import gpu
 
 NEW = SharingAbility(MpsProtocol.NAMESPACE, memory_limits=True)
@@ -22,7 +23,8 @@ def around(ability: SharingAbility, *, served: bool = True, pods=("p1",), cgroup
 def terms(ability: SharingAbility, strategy: SharedStrategy = AUTO, *, required: bool = False, **facts):
     enforcement = Enforcement.REQUIRED if required else Enforcement.BEST_EFFORT
     config = SharedGpuConfig(strategy=strategy, enforcement=enforcement)
-    return terms_of("claim c: device gpu-0-shared", gpu(0), config, around(ability, **facts))
+    device = inventory_of([gpu(0)]).devices["gpu-0-shared"]
+    return terms_of("claim c: device gpu-0-shared", device, config, around(ability, **facts))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.claims.record import Record
 from dra_gpu.inventory import naming, views
-from dra_gpu.inventory.devices import Inventory, PublishedDevice
-from dra_gpu.inventory.model import Gpu, Scan, SickGpu, View
+from dra_gpu.inventory.devices import PublishedDevice
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan, SickGpu, View
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps import service as mps
@@ -37,14 +37,16 @@ BOOT = "boot-1"
 PATIENCE = 30.0
 
 VIEWS = (View.GPU, View.SHARED, View.MONITOR)
+EVERY_VIEW = ViewOptions((*VIEWS, View.MIG, View.SHARED_MIG), shared_mig_profiles=("1g.10gb", "3g.40gb"))
 
 LONG = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
 
 
-def inventory_of(gpus: Sequence[Gpu], sick: Sequence[SickGpu] = ()) -> Inventory:
-    """Return the `gpu`, `shared` and `monitor` views of some GPUs."""
+def inventory_of(gpus: Sequence[Gpu], sick: Sequence[SickGpu] = (), options: ViewOptions | None = None, ours=()):
+    """Return the `gpu`, `shared` and `monitor` views of some GPUs, or those that `options` name."""
     names = naming.assign({}, gpus)
-    return views.build(Scan(gpus=tuple(gpus), sick=tuple(sick)), names, ViewOptions(VIEWS)).inventory
+    scan = Scan(gpus=tuple(gpus), sick=tuple(sick))
+    return views.build(scan, names, options or ViewOptions(VIEWS), ours).inventory
 
 
 def config(kind: str = "GpuConfig", *, source: str = "FromClaim", requests=(), driver: str = DRIVER, **fields):
@@ -108,7 +110,11 @@ class FakeApi:
 
 
 class FakeVendor:
-    """GPUs with a time slice each. `faults` by UUID are raised by calls, `gates` hold calls up."""
+    """GPUs with a time slice each, and with partitions. `faults` by UUID are raised by calls, `gates` hold calls up.
+
+    `mig_faults` are raised by `create`, `destroy` and `mode`. `calls` are those that change something, `mig_reads`
+    those that look at partitions.
+    """
 
     driver_name = DRIVER
 
@@ -123,9 +129,56 @@ class FakeVendor:
         self.ability = SharingAbility(MpsProtocol.NAMESPACE, memory_limits=True)
         self.cgroups: dict[str, str] = {}
         self.limits: dict[tuple[str, str], int] = {}
+        self.mig_modes: dict[str, bool] = {}
+        self.instances: dict[tuple[str, MigPlacement], MigInstance] = {}
+        self.mig_faults: dict[str, list[VendorError]] = {}
+        self.mig_reads: list[str] = []
 
-    def sharing(self, gpu: Gpu) -> SharingAbility:  # noqa: ARG002 - all GPUs can do the same
-        return self.ability
+    def sharing(self, gpu: Gpu, *, partition: bool = False) -> SharingAbility:  # noqa: ARG002 - all GPUs can do the same
+        return SharingAbility(MpsProtocol.CLASSIC) if partition else self.ability
+
+    async def mig_mode(self, gpu: Gpu) -> bool:
+        self.mig_reads.append("mode")
+        return self.mig_modes.get(gpu.uuid, False)
+
+    async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
+        self.calls.append(f"mig {'on' if enabled else 'off'} {gpu.uuid}")
+        self._raise_mig_fault("mode")
+        if not enabled and any(uuid == gpu.uuid for uuid, _ in self.instances):
+            raise fault(FailureKind.REFUSED, "GPU instances are left")
+        self.mig_modes[gpu.uuid] = enabled
+
+    async def create_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance:
+        self.calls.append(f"create {gpu.uuid} {placement.profile}@{placement.start}")
+        self._raise_mig_fault("create")
+        if not self.mig_modes.get(gpu.uuid, False):
+            raise fault(FailureKind.REFUSED, "the GPU is not in MIG mode")
+        others = [one for uuid, one in self.instances if uuid == gpu.uuid and one != placement]
+        if any(placement.units & one.units for one in others):
+            raise fault(FailureKind.IN_USE, "another GPU instance lies there")
+        return self.put_instance(gpu.uuid, placement)
+
+    def put_instance(self, uuid: str, placement: MigPlacement, *, whole: bool = True) -> MigInstance:
+        """Make an instance, as an administrator does; the present one stays if it is whole."""
+        known = self.instances.get((uuid, placement))
+        if known is None or known.uuid is None:
+            number = placement.profile * 10 + placement.start
+            made = MigInstance(placement, number, 0, mig_uuid(uuid, placement)) if whole else MigInstance(placement, 1)
+            self.instances[uuid, placement] = made
+        return self.instances[uuid, placement]
+
+    async def destroy_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> None:
+        self.calls.append(f"destroy {gpu.uuid} {placement.profile}@{placement.start}")
+        self._raise_mig_fault("destroy")
+        self.instances.pop((gpu.uuid, placement), None)
+
+    async def mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance | None:
+        self.mig_reads.append("instance")
+        return self.instances.get((gpu.uuid, placement))
+
+    def _raise_mig_fault(self, what: str) -> None:
+        if self.mig_faults.get(what):
+            raise self.mig_faults[what].pop(0)
 
     def pod_cgroup(self, pod_uid: str) -> str | None:
         return self.cgroups.get(pod_uid)
@@ -147,6 +200,8 @@ class FakeVendor:
 
     def share_edits(self, gpu: Gpu, share: ShareEdits) -> ContainerEdits:  # noqa: ARG002 - the Protocol's shape
         env = ["CUDA_MPS_PIPE_DIRECTORY=/run/dra-gpu/mps"]
+        if share.partition is not None:
+            env.append(f"DEVICE={share.partition}")
         if share.protocol is MpsProtocol.CLASSIC:
             env += [f"PERCENT={share.compute_percent}", f"MEMORY={share.memory_bytes}"]
         if share.low_priority:
@@ -178,8 +233,15 @@ class FakeVendor:
             env=("NVIDIA_VISIBLE_DEVICES=void",), device_nodes=(DeviceNode("/dev/nvidiactl"), DeviceNode(self.library))
         )
 
-    def device_edits(self, devices: Sequence[PublishedDevice]) -> ContainerEdits:
-        return ContainerEdits(device_nodes=tuple(DeviceNode(f"/dev/nvidia{device.gpu.minor}") for device in devices))
+    def device_edits(self, devices: Sequence[PublishedDevice], instances=None) -> ContainerEdits:
+        nodes = [DeviceNode(f"/dev/nvidia{device.gpu.minor}") for device in devices]
+        nodes += [DeviceNode(f"/dev/nvidia-caps/{one.uuid}") for one in (instances or {}).values()]
+        return ContainerEdits(device_nodes=tuple(nodes))
+
+
+def mig_uuid(gpu: str, placement: MigPlacement) -> str:
+    """Return the UUID of the MIG device at a place."""
+    return f"MIG-{gpu[4:12]}-{placement.profile:04x}-{placement.start:04x}-0000-000000000000"
 
 
 def fault(kind: FailureKind = FailureKind.TRANSIENT, text: str = "NVML says no") -> VendorError:
@@ -203,12 +265,15 @@ class FakeMps:
         if self.faults:
             raise self.faults.pop(0)
 
+    def _protocol(self, gpu: str) -> MpsProtocol:
+        return MpsProtocol.CLASSIC if gpu.startswith("MIG-") else self.protocol
+
     def _daemon(self, gpu: str) -> mps.Daemon:
-        return mps.Daemon(gpu, self.protocol, f"{self.directory}/{gpu}/pipe", f"{self.directory}/{gpu}/shm", 7)
+        return mps.Daemon(gpu, self._protocol(gpu), f"{self.directory}/{gpu}/pipe", f"{self.directory}/{gpu}/shm", 7)
 
     def _share(self, gpu: str, name: str) -> mps.Share:
         place = f"{self.directory}/{gpu}"
-        return mps.Share(gpu, name, self.protocol, f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name])
+        return mps.Share(gpu, name, self._protocol(gpu), f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name])
 
     async def ensure(self, gpu: str) -> mps.Daemon:
         self._called(f"ensure {gpu}")
@@ -265,6 +330,7 @@ class Node:
             self.specs,
             lambda: self.inventory,
             budgets=self.journal.memory_budgets,
+            holders=self.journal.partition_holders,
             mps=self.mps,
         )
         claim_locks, gpu_locks = (kind(self.directory / "state" / "locks") for kind in (ClaimLocks, GpuLocks))
