@@ -11,14 +11,11 @@ from typing import Any
 
 import pynvml
 
-from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, MigProfile
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement
 from dra_gpu.vendors.base import FailureKind, VendorError
-from dra_gpu.vendors.nvidia import holders, mig_facts
+from dra_gpu.vendors.nvidia import holders, mig_facts, mig_instances
 from dra_gpu.vendors.nvidia.nvml import failure, handle_of
 
-# More than a GPU instance has compute instances of one profile.
-_MOST_INSTANCES = 16
-_WHOLE_ENGINES = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
 _RESET = "reset the GPU (`nvidia-smi --gpu-reset`) or reboot the node"
 
 
@@ -73,25 +70,23 @@ class Partitioning:
     def create(self, gpu: Gpu, placement: MigPlacement) -> MigInstance:
         """See `vendors.base.Vendor.create_mig_instance`."""
         handle = handle_of(gpu)
-        profile = _profile(gpu, handle, placement)
+        profile = mig_instances.profile_of(gpu, handle, placement)
         if not _mode(gpu, handle).current:
             raise VendorError(
                 FailureKind.TRANSIENT,
                 f"GPU {gpu.uuid}: it is not in MIG mode, so no {profile.name} can be made on it; was the mode changed "
                 "meanwhile?",
             )
-        instance = _find(gpu, handle, profile, placement)
+        instance = mig_instances.find(gpu, handle, profile, placement)
         made = instance is None
         if instance is None:
-            instance = _make_gpu_instance(gpu, handle, profile, placement)
+            instance = mig_instances.make(gpu, handle, profile, placement)
         try:
-            return _completed(gpu, handle, profile, placement, instance)
+            return mig_instances.completed(gpu, handle, profile, placement, instance)
         except VendorError:
             if made:
-                with suppress(
-                    VendorError
-                ):  # then it is completed by the next attempt, or destroyed when that is undone
-                    _destroy_instance(gpu, profile, instance)
+                with suppress(VendorError):  # else the next attempt completes it, or whoever undoes this destroys it
+                    mig_instances.destroy(gpu, profile, instance[0])
             raise
 
     def destroy(self, gpu: Gpu, placement: MigPlacement) -> None:
@@ -99,17 +94,16 @@ class Partitioning:
         handle = handle_of(gpu)
         if not _mode(gpu, handle).current:
             return
-        profile = _profile(gpu, handle, placement)
-        instance = _find(gpu, handle, profile, placement)
-        if instance is None:
+        profile = mig_instances.profile_of(gpu, handle, placement)
+        found = mig_instances.find(gpu, handle, profile, placement)
+        if found is None:
             return
-        gpu_instance = int(pynvml.nvmlGpuInstanceGetInfo(instance).id)
         try:
-            _destroy_instance(gpu, profile, instance)
+            mig_instances.destroy(gpu, profile, found[0])
         except VendorError as error:
             if error.kind is not FailureKind.IN_USE:
                 raise
-            named = self._holders_of_instance(gpu, handle, gpu_instance)
+            named = self._holders_of_instance(gpu, handle, found[1])
             raise VendorError(
                 FailureKind.IN_USE,
                 f"GPU {gpu.uuid}: its {profile.name} at {placement.start} is in use by {named}, so it is not "
@@ -121,8 +115,8 @@ class Partitioning:
         handle = handle_of(gpu)
         if not _mode(gpu, handle).current:
             return None
-        found = _find(gpu, handle, _profile(gpu, handle, placement), placement)
-        return None if found is None else _described(gpu, handle, placement, found)
+        found = mig_instances.find(gpu, handle, mig_instances.profile_of(gpu, handle, placement), placement)
+        return None if found is None else mig_instances.described(gpu, handle, placement, found[1])
 
     def _check_no_instances(self, gpu: Gpu, handle: Any) -> None:
         try:
@@ -178,116 +172,6 @@ def _switch(gpu: Gpu, handle: Any, *, enabled: bool) -> int:
         if error.value == pynvml.NVML_ERROR_IN_USE:
             return int(error.value)
         raise failure(f"GPU {gpu.uuid}", f"nvmlDeviceSetMigMode({wanted})", error) from error
-
-
-def _profile(gpu: Gpu, handle: Any, placement: MigPlacement) -> MigProfile:
-    """Return the profile as NVML tells it now: its id may have changed with the driver."""
-    try:
-        found = mig_facts.profile(handle, placement.profile)
-    except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}", "nvmlDeviceGetGpuInstanceProfileInfoV", error) from error
-    if found is None:
-        raise VendorError(
-            FailureKind.UNSUPPORTED, f"GPU {gpu.uuid}: it does not offer NVML's MIG profile {placement.profile}"
-        )
-    return found
-
-
-def _find(gpu: Gpu, handle: Any, profile: MigProfile, placement: MigPlacement) -> Any | None:
-    """Return the handle of the GPU instance that lies exactly there."""
-    try:
-        return next((one for one, _, at in mig_facts.gpu_instances(handle, profile) if at == placement), None)
-    except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}", "nvmlDeviceGetGpuInstances", error) from error
-
-
-def _make_gpu_instance(gpu: Gpu, handle: Any, profile: MigProfile, placement: MigPlacement) -> Any:
-    place = pynvml.byref(pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size))
-    try:
-        return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile.profile_id, place)
-    except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES:
-            raise VendorError(
-                FailureKind.IN_USE,
-                f"GPU {gpu.uuid}: no room for a {profile.name} at {placement.start}: {_neighbours(handle)}",
-            ) from error
-        raise failure(f"GPU {gpu.uuid}", f"nvmlDeviceCreateGpuInstanceWithPlacement({profile.name})", error) from error
-
-
-def _neighbours(handle: Any) -> str:
-    """Say what lies on a GPU."""
-    try:
-        profiles = tuple(mig_facts.profiles(handle))
-        present = mig_facts.instances(handle, profiles)
-    except pynvml.NVMLError:
-        return "what lies on the GPU cannot be read"
-    names = {profile.profile: profile.name for profile in profiles}
-    listed = ", ".join(f"{names[one.placement.profile]} at {one.placement.start}" for one in present)
-    return f"the GPU has {listed}" if listed else "the GPU has no instances, but the profile does not fit there"
-
-
-def _completed(gpu: Gpu, handle: Any, profile: MigProfile, placement: MigPlacement, instance: Any) -> MigInstance:
-    """Return the instance with a compute instance that spans it; one is made if there is none at all."""
-    subject = f"GPU {gpu.uuid}: {profile.name} at {placement.start}"
-    try:
-        present = sum(1 for _ in _compute_instances(instance))
-        if not present:
-            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, _spanning_profile(subject, instance, profile))
-    except pynvml.NVMLError as error:
-        raise failure(subject, "nvmlGpuInstanceCreateComputeInstance", error) from error
-    found = _described(gpu, handle, placement, instance)
-    if found.uuid is not None:
-        return found
-    if present:
-        raise VendorError(
-            FailureKind.REFUSED,
-            f"{subject}: somebody has cut it into compute instances, so nobody can be given it as a whole; destroy "
-            f"them (`nvidia-smi mig -i {gpu.uuid} -gi {found.gpu_instance} -dci`)",
-        )
-    raise VendorError(
-        FailureKind.TRANSIENT, f"{subject}: NVML does not list its MIG device yet; are /dev/nvidia-caps nodes made?"
-    )
-
-
-def _described(gpu: Gpu, handle: Any, placement: MigPlacement, instance: Any) -> MigInstance:
-    try:
-        return mig_facts.with_device(handle, placement, int(pynvml.nvmlGpuInstanceGetInfo(instance).id))
-    except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}", "nvmlGpuInstanceGetInfo", error) from error
-
-
-def _spanning_profile(subject: str, instance: Any, profile: MigProfile) -> int:
-    """Return the id of the compute instance profile that takes all of a GPU instance."""
-    for info in _compute_profiles(instance):
-        if info.sliceCount == profile.slices:
-            return int(info.id)
-    raise VendorError(FailureKind.UNSUPPORTED, f"{subject}: NVML has no compute instance profile that spans it")
-
-
-def _compute_profiles(instance: Any) -> Iterator[Any]:
-    for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        try:
-            yield pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, _WHOLE_ENGINES)
-        except pynvml.NVMLError as error:
-            if error.value not in mig_facts.NO_SUCH_PROFILE:
-                raise
-
-
-def _compute_instances(instance: Any) -> Iterator[Any]:
-    for info in _compute_profiles(instance):
-        found = (pynvml.c_nvmlComputeInstance_t * _MOST_INSTANCES)()
-        count = pynvml.c_uint(0)
-        pynvml.nvmlGpuInstanceGetComputeInstances(instance, info.id, found, pynvml.byref(count))
-        yield from found[: count.value]
-
-
-def _destroy_instance(gpu: Gpu, profile: MigProfile, instance: Any) -> None:
-    try:
-        for one in list(_compute_instances(instance)):
-            pynvml.nvmlComputeInstanceDestroy(one)
-        pynvml.nvmlGpuInstanceDestroy(instance)
-    except pynvml.NVMLError as error:
-        raise failure(f"GPU {gpu.uuid}: {profile.name}", "nvmlGpuInstanceDestroy", error) from error
 
 
 def _running(handle: Any, gpu_instance: int | None = None) -> Iterator[int]:
