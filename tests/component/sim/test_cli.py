@@ -1,9 +1,14 @@
 """The commands of dra-gpu-sim."""
 
+import argparse
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
+from dra_gpu_sim.arguments import parser
 from dra_gpu_sim.cli import main
 from dra_gpu_sim.node import SimulatedNode
 
@@ -99,3 +104,25 @@ def test_profiles_are_listed(capsys):
 def test_destroy_removes_everything(root):
     assert main(["destroy", str(root)]) == 0
     assert not root.exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as nobody_reads:
+        result = subprocess.run(
+            [sys.executable, "-m", "dra_gpu_sim.cli", "profiles"],
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_help_explains_every_argument():
+    [commands] = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    arguments = {(name, one.dest): one.help for name, command in commands.choices.items() for one in command._actions}
+
+    assert [name for name, text in arguments.items() if not text] == []
