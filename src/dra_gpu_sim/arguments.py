@@ -15,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dra-gpu-sim",
         description="Make, show, break and remove simulated GPUs.",
-        epilog="/tmp/dra-gpu-lab/node-1/sim is the first node of `make cluster`.",
+        epilog="The first node of `make cluster` is /tmp/dra-gpu-lab/node-1/sim.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", title="commands")
     _create(commands.add_parser("create", help="make a node"))
