@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := .venv-node
 
-.PHONY: help demo test check format e2e cluster cluster-down bench lab proto locks conformance clean
+.PHONY: help demo test check format e2e cluster cluster-down bench lab proto schemas locks conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ conformance: $(VENV)/.installed ## the kubelet's own plugin manager against our 
 
 proto: $(VENV)/.installed ## regenerate the gRPC code from the .proto files
 	@$(BIN)/python src/dra_gpu/kubelet/_proto/generate.py
+
+schemas: $(VENV)/.installed ## write docs/schemas: JSON schemas of what users write, from the types that read it
+	@$(BIN)/python tools/schemas.py
 
 locks: ## resolve the dependencies again (needs uv)
 	@uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url \

@@ -7,7 +7,7 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu v0.5, api/nvidia.com/resource/v1be
 import enum
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,7 +15,11 @@ from dra_gpu.api import nvidia_v1beta1
 from dra_gpu.api.config_error import FieldProblem
 from dra_gpu.api.strict import Strict
 
-_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_UID_PATTERN = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_UID = re.compile(_UID_PATTERN, re.ASCII)
+
+# For editors; `problems` enforces it, and its message says more.
+DomainUid = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{_UID_PATTERN}$"})]
 
 
 class ChannelAllocationMode(enum.Enum):
@@ -28,7 +32,7 @@ class ChannelAllocationMode(enum.Enum):
 class ComputeDomainChannelConfig(Strict, frozen=True, tag_field="kind", tag="ComputeDomainChannelConfig"):
     """Config of a workload's IMEX channel; `domain_id` is the UID of its ComputeDomain."""
 
-    domain_id: str = msgspec.field(name="domainID")
+    domain_id: DomainUid = msgspec.field(name="domainID")
     api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(
         name="apiVersion", default=nvidia_v1beta1.API_VERSION
     )
@@ -38,7 +42,7 @@ class ComputeDomainChannelConfig(Strict, frozen=True, tag_field="kind", tag="Com
 class ComputeDomainDaemonConfig(Strict, frozen=True, tag_field="kind", tag="ComputeDomainDaemonConfig"):
     """Config of an IMEX daemon; `domain_id` is the UID of its ComputeDomain."""
 
-    domain_id: str = msgspec.field(name="domainID")
+    domain_id: DomainUid = msgspec.field(name="domainID")
     api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(
         name="apiVersion", default=nvidia_v1beta1.API_VERSION
     )

@@ -8,7 +8,7 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu v0.5, api/nvidia.com/resource/v1be
 
 import enum
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ API_VERSION: Final = "resource.nvidia.com/v1beta1"
 _MEBI = 2**20
 # NVIDIA's webhook lets 0 pass and hands it to MPS, which knows 1 to 100 (MPS documentation r615).
 _MIN_PERCENT, _MAX_PERCENT = 1, 100
+
+# What an editor may know beyond the type; enforced by `problems`, whose messages say more.
+Percent = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": _MIN_PERCENT, "maximum": _MAX_PERCENT})]
 
 
 class SharingStrategy(enum.Enum):
@@ -56,7 +59,7 @@ class MpsConfig(Strict, frozen=True):
         multi_user: one server for all users. Here every server is one, so that both values are met.
     """
 
-    default_active_thread_percentage: int | None = None
+    default_active_thread_percentage: Percent | None = None
     default_pinned_device_memory_limit: Quantity | None = None
     per_device_limits: dict[str, Quantity] | None = msgspec.field(
         name="defaultPerDevicePinnedMemoryLimit", default=None

@@ -39,6 +39,8 @@ def _walk(value: object, shape: inspect.Type, path: str) -> Iterator[FieldProble
             # The types here are unions of one thing and None.
             if value is not None or not _takes_none(shape):
                 yield from _walk(value, _other_than_none(shape), path)
+        case inspect.Metadata():
+            yield from _walk(value, shape.type, path)
         case inspect.ListType() | inspect.DictType():
             yield from _items(value, shape, path)
         case inspect.AnyType():
@@ -123,6 +125,8 @@ def _expected(shape: inspect.Type) -> str:
     match shape:
         case inspect.UnionType():
             return _expected(_other_than_none(shape))
+        case inspect.Metadata():
+            return _expected(shape.type)
         case inspect.EnumType():
             return f"one of {', '.join(str(one.value) for one in shape.cls)}"
         case inspect.LiteralType():

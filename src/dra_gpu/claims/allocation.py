@@ -6,25 +6,16 @@ that request's parent (`main`).
 Source: K8s v1.37 dynamic-resource-allocation/resourceclaim `ConfigForResult`; K8s v1.37 api/resource/v1/types.go.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dra_gpu.api import opaque
 from dra_gpu.api.config_error import InvalidConfigError
-from dra_gpu.api.dra_gpu_v1alpha1 import SharedGpuConfig
-from dra_gpu.api.nvidia_v1beta1 import GpuConfig, MigDeviceConfig, VfioDeviceConfig
 from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from dra_gpu.claims.outcome import ClaimRef, RefusedError
 from dra_gpu.inventory.model import View
+from dra_gpu.validation.classes import KIND_OF_VIEW
 
-_KIND_OF_VIEW: Mapping[View, type[opaque.OpaqueConfig]] = {
-    View.GPU: GpuConfig,
-    View.SHARED: SharedGpuConfig,
-    View.MONITOR: GpuConfig,
-    View.MIG: MigDeviceConfig,
-    View.SHARED_MIG: SharedGpuConfig,
-    View.VFIO: VfioDeviceConfig,
-}
 _FROM_CLASS = "FromClass"
 
 
@@ -96,7 +87,7 @@ def config_for(
         RefusedError: a config names this request but is of another kind than the device. With empty `requests` such a
             config is meant for other devices of the claim, and skipped.
     """
-    kind = _KIND_OF_VIEW[view]
+    kind = KIND_OF_VIEW[view]
     governing = None
     for candidate in configs:
         if not _applies(candidate, result.request):

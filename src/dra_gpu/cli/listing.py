@@ -5,6 +5,7 @@ What enforces a share's limits is what the driver on the node wrote into the cla
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -87,7 +88,14 @@ class _Data(msgspec.Struct):
     capacities: dict[str, _Capacity] = {}
 
 
-async def read(kubeconfig: Path, context: str | None, node: str) -> list[ListedGpu]:
+class Found(NamedTuple):
+    """The GPUs of a cluster, and what stands there that could not be read: it may hold something of a GPU."""
+
+    gpus: list[ListedGpu]
+    unreadable: tuple[str, ...] = ()
+
+
+async def read(kubeconfig: Path, context: str | None, node: str) -> Found:
     """Read the GPUs of a cluster.
 
     Raises:
@@ -103,7 +111,9 @@ async def read(kubeconfig: Path, context: str | None, node: str) -> list[ListedG
         claims = await api.list(claims_of)
     finally:
         api.close()
-    return combine(slices.items, claims.items)
+    unreadable = [f"ResourceSlice {problem}" for problem in slices.undecodable]
+    unreadable += [f"ResourceClaim {problem}" for problem in claims.undecodable]
+    return Found(combine(slices.items, claims.items), tuple(unreadable))
 
 
 def combine(slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[Claim]) -> list[ListedGpu]:

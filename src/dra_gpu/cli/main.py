@@ -48,9 +48,11 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
     from dra_gpu.cli import listing, listing_output
 
     try:
-        gpus = asyncio.run(listing.read(kubeconfig or _kubeconfig(), context, node))
+        gpus, unreadable = asyncio.run(listing.read(kubeconfig or _kubeconfig(), context, node))
     except (ConnectionConfigError, ApiError) as error:
         raise click.ClickException(str(error)) from error
+    for problem in unreadable:
+        click.echo(f"Warning: left out, so that more may be held than is shown: {problem}", err=True)
     form = listing_output.Format(output)
     if not gpus and form in (listing_output.Format.TABLE, listing_output.Format.WIDE):
         click.echo(listing_output.nothing_found(node), err=True)

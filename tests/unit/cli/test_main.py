@@ -16,7 +16,7 @@ def asked(monkeypatch):
 
     async def read(kubeconfig, context, node):
         calls.append((kubeconfig, context, node))
-        return []
+        return listing.Found([])
 
     monkeypatch.setattr(listing, "read", read)
     return calls
@@ -31,6 +31,18 @@ def test_a_list_without_gpus_leaves_stdout_empty_for_the_next_program_in_the_pip
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "node 'node-z'" in result.stderr
+
+
+def test_what_could_not_be_read_is_told_beside_the_list(monkeypatch):
+    async def read(*_):
+        return listing.Found([], ("ResourceClaim default/odd: Expected `str`, got `int`",))
+
+    monkeypatch.setattr(listing, "read", read)
+
+    result = gpu_list("-o", "json")
+
+    assert json.loads(result.stdout) == {"gpus": []}
+    assert "ResourceClaim default/odd: Expected `str`, got `int`" in result.stderr
 
 
 def test_machines_get_an_empty_list(asked):
