@@ -13,6 +13,7 @@ from dra_gpu_sim.local.kubelet import Answer, Claim, Kubelet
 from dra_gpu_sim.local.plugin import PluginProcess
 from tests.component.node.configs import opaque as opaque  # noqa: PLC0414 - tests have it from here
 from tests.component.node.configs import time_slice
+from tests.component.node.node_under_fire import PATIENCE
 from tests.component.node.sharing import Sharing
 
 
@@ -85,7 +86,7 @@ class World:
             options["config"] = [time_slice(interval)]
         return self.cluster.add_claim(name, results=results, **options)
 
-    async def until(self, condition: Callable[[], bool], within: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool], within: float = PATIENCE) -> None:
         """Wait for what can only be looked at: the simulator's state, the plugin's log."""
         async with asyncio.timeout(within):
             while not condition():

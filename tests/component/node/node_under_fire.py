@@ -7,9 +7,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 SMI = "nvidia-smi compute-policy"
+#: Seconds for what takes milliseconds: the machine may be busy with something else.
+PATIENCE = 60.0
+#: What a kubelet gives a call that is refused for what another claim holds. The plugin keeps half of it to undo and to
+#: answer; the rest is for reading the claim and looking, which a busy machine does late.
+SOON_REFUSED = 8.0
 
 
-async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+async def until(condition: Callable[[], object], within: float = PATIENCE) -> None:
     """Return as soon as a condition holds that no event tells of.
 
     Raises:
@@ -26,7 +31,7 @@ def journal_path(world) -> Path:
 
 def rows(world, query: str) -> list[tuple]:
     """Ask the journal as any other program may."""
-    with closing(sqlite3.connect(f"file:{journal_path(world)}?mode=ro", uri=True, timeout=5)) as connection:
+    with closing(sqlite3.connect(f"file:{journal_path(world)}?mode=ro", uri=True, timeout=PATIENCE)) as connection:
         return connection.execute(query).fetchall()
 
 
@@ -45,7 +50,7 @@ def held_twice(world) -> list[tuple]:
 @contextmanager
 def journal_busy(world) -> Iterator[None]:
     """Keep everybody else from writing to the journal, so that whoever wants to stands still right before."""
-    with closing(sqlite3.connect(journal_path(world), isolation_level=None, timeout=5)) as connection:
+    with closing(sqlite3.connect(journal_path(world), isolation_level=None, timeout=PATIENCE)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("ROLLBACK")
@@ -80,6 +85,13 @@ def children(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += [int(child) for child in (task / "children").read_text().split()]
     return found
+
+
+def command_line(pid: int) -> bytes:
+    """Return a process' arguments; nothing of one that has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def status_of(pid: int, field: str) -> int:

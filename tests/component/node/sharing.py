@@ -17,7 +17,7 @@ from dra_gpu_sim.client import CudaClient
 from dra_gpu_sim.local import containers, pods
 from dra_gpu_sim.local.cluster import DRIVER
 from dra_gpu_sim.local.pods import LocalPod
-from tests.component.node.node_under_fire import children, records, rows
+from tests.component.node.node_under_fire import PATIENCE, SOON_REFUSED, children, command_line, records, rows
 
 CLASSIC, RECENT = "580.65.06", "615.71.02"
 VIEWS = "--views=gpu,shared,monitor"
@@ -34,7 +34,7 @@ class Sharing:
     def __init__(self, world) -> None:
         self.world = world
         self.cluster, self.node, self.kubelet = world.cluster, world.cluster.node, world.kubelet
-        self.mps = MpsClient(self.cluster.paths.mps / "mps.sock")
+        self.mps = MpsClient(self.cluster.paths.mps / "mps.sock", call_seconds=90.0, absent_seconds=PATIENCE)
         self.service = None
         self.stack = ExitStack()
         with self.node.state() as state:
@@ -88,7 +88,7 @@ class Sharing:
     def events(self, reason: str) -> list[dict]:
         return [event for event in self.cluster.api.objects("events") if event["reason"] == reason]
 
-    async def status_of(self, claim, within: float = 10.0) -> list[dict]:
+    async def status_of(self, claim, within: float = PATIENCE) -> list[dict]:
         """What the node plugin writes into a claim's status."""
 
         def devices() -> list[dict]:
@@ -165,7 +165,7 @@ class Sharing:
     @property
     def server_pid(self) -> int:
         """The MPS service itself, below its supervisor."""
-        [pid] = [pid for pid in children(self.service.pid) if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        [pid] = [pid for pid in children(self.service.pid) if b"serve" in command_line(pid)]
         return pid
 
     def daemon_pids(self) -> list[int]:
@@ -185,7 +185,7 @@ class Sharing:
         everyone = self.kubelet.plugins
         self.kubelet.plugins = [plugin]
         try:
-            call = asyncio.create_task(self.kubelet.prepare(claim, driver=DRIVER, within=6))
+            call = asyncio.create_task(self.kubelet.prepare(claim, driver=DRIVER, within=SOON_REFUSED))
             await asyncio.sleep(0)  # it chooses the instance with its first step
         finally:
             self.kubelet.plugins = everyone

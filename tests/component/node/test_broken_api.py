@@ -9,7 +9,7 @@ import pytest
 from dra_gpu_sim.apiserver import resources
 from dra_gpu_sim.apiserver.server import ApiServer, ServerOptions
 from dra_gpu_sim.local.cluster import DRIVER
-from tests.component.node.node_under_fire import status_of, until
+from tests.component.node.node_under_fire import SOON_REFUSED, status_of, until
 
 VIEWS = "--views=gpu,monitor"
 JSON = "Content-Type: application/json"
@@ -89,7 +89,7 @@ async def test_nonsense_from_the_api_server_is_waited_out(make_world, kind):
         world.api.remove("resourceslices", item["metadata"]["name"])
     world.kubelet.restart()
     await world.kubelet.wait_registered(DRIVER)
-    await world.cluster.wait_slices(2, within=30)
+    await world.cluster.wait_slices(2, within=90)
     await world.prepared(claim)
     assert status_of(world.plugin.pid, "VmRSS") - memory < 24 * 1024
     assert all(len(line) < 8_000 for line in world.plugin.read_log().splitlines())
@@ -105,7 +105,7 @@ async def test_an_instance_that_starts_into_nonsense_publishes_when_it_ends(make
         await asyncio.sleep(0.7)
     assert world.plugin.process.returncode is None, world.plugin.read_log()[-3_000:]
 
-    await world.cluster.wait_slices(2, within=30)
+    await world.cluster.wait_slices(2, within=90)
 
 
 async def test_an_unreadable_answer_to_a_write_does_not_end_publishing(make_world):
@@ -132,7 +132,7 @@ async def test_a_storm_of_refused_writes_ends_in_the_wanted_slices(make_world, s
         world.api.faults.fail(status=status, verb=verb, resource="resourceslices", count=4, headers=headers)
 
     await world.start()
-    await world.cluster.wait_slices(2, within=30)
+    await world.cluster.wait_slices(2, within=90)
 
     assert len(world.api.log.writes_since(resource="resourceslices")) < 20
 
@@ -143,12 +143,14 @@ async def test_a_wait_of_centuries_is_not_obeyed(make_world):
         status=429, verb="create", resource="resourceslices", count=1, headers={"Retry-After": "9" * 400}
     )
     await world.start()
-    await until(lambda: "publishing failed" in world.plugin.read_log())
 
-    retry = [json.loads(line).get("retry_in") for line in world.plugin.read_log().splitlines() if "retry_in" in line]
+    def retries() -> list[float]:
+        whole_lines = world.plugin.read_log().rpartition("\n")[0].splitlines()
+        return [json.loads(line).get("retry_in") for line in whole_lines if "retry_in" in line]
 
-    assert retry
-    assert max(retry) < 400
+    await until(retries)
+
+    assert max(retries()) < 400
     assert world.plugin.process.returncode is None
 
 
@@ -170,7 +172,7 @@ async def test_slices_that_somebody_edits_are_put_right(make_world):
             counters["counters"]["memory"]["value"] = "1Ti"
         world.api.store.replace(served, "", item["metadata"]["name"], spoilt, status_only=False)
 
-    await world.api.log.wait_for(lambda _: contents(world) == before, 20)
+    await world.api.log.wait_for(lambda _: contents(world) == before)
 
 
 async def test_without_a_node_object_nothing_is_published_and_then_it_is(make_world):
@@ -211,7 +213,7 @@ async def test_no_token_stands_in_the_log(make_world):
     await world.kubelet.wait_registered(DRIVER)
     await until(lambda: "401" in world.plugin.read_log())
     claim = world.claim("job", "gpu-0")
-    refused = (await world.prepare(claim, within=5.5))[claim.uid]
+    refused = (await world.prepare(claim, within=SOON_REFUSED))[claim.uid]
 
     assert "401" in refused.error
     assert secret not in refused.error

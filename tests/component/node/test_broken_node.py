@@ -12,9 +12,18 @@ import time
 
 import pytest
 
+from dra_gpu.kubelet.listening import somebody_listens
 from dra_gpu_sim.local.cluster import DRIVER
 from dra_gpu_sim.local.kubelet import Claim, register
-from tests.component.node.node_under_fire import held_twice, journal_path, records, status_of, until
+from tests.component.node.node_under_fire import (
+    PATIENCE,
+    SOON_REFUSED,
+    held_twice,
+    journal_path,
+    records,
+    status_of,
+    until,
+)
 
 LONG = 3
 VIEWS = "--views=gpu,monitor"
@@ -54,7 +63,7 @@ async def test_a_full_state_directory_is_told_and_a_held_claim_is_given_back(mak
         await world.prepared(held)
         filler = fill(world.cluster.paths.state / "filler")
 
-        assert "ENOSPC" in (await world.prepare(fresh, within=7))[fresh.uid].error
+        assert "ENOSPC" in (await world.prepare(fresh, within=SOON_REFUSED))[fresh.uid].error
         assert world.time_slices() == [LONG, 0]
         await world.unprepare(held)
         assert world.time_slices() == [0, 0]
@@ -88,7 +97,7 @@ async def test_a_full_cdi_directory_refuses_the_claim_and_leaves_nothing(make_wo
         filler = fill(world.cluster.paths.cdi / "filler")
         claim = world.claim("job", "gpu-0", interval="Long")
 
-        assert "No space left" in (await world.prepare(claim, within=7))[claim.uid].error
+        assert "No space left" in (await world.prepare(claim, within=SOON_REFUSED))[claim.uid].error
         assert world.cdi_files == ["filler"]
         assert world.time_slices() == [0, 0]
         filler.unlink()
@@ -108,7 +117,7 @@ async def test_an_instance_starts_whatever_stands_in_the_place_of_the_cdi_direct
         cdi.write_text("") if what == "file" else cdi.symlink_to(cdi)
 
     await world.start(devices=2)
-    answer = (await world.prepare(claim := world.claim("job", "gpu-0"), within=6))[claim.uid]
+    answer = (await world.prepare(claim := world.claim("job", "gpu-0"), within=SOON_REFUSED))[claim.uid]
 
     assert alive(world), world.plugin.read_log()
     assert bool(answer.devices) == (what == "directory-in-the-place-of-a-temporary")
@@ -149,7 +158,7 @@ async def test_a_journal_that_is_deleted_gives_nothing_away_and_is_rebuilt_at_th
     world.kubelet.restart()
     await world.start()
 
-    answer = (await world.prepare(other, within=5.5))[other.uid]
+    answer = (await world.prepare(other, within=SOON_REFUSED))[other.uid]
 
     assert f"({held.uid})" in answer.error
     assert held_twice(world) == []
@@ -163,7 +172,7 @@ async def test_a_journal_that_is_deleted_under_a_running_instance_is_put_back_wi
     for path in journal_path(world).parent.glob("journal.db*"):
         path.unlink()
 
-    answer = (await world.prepare(other, within=5.5))[other.uid]
+    answer = (await world.prepare(other, within=SOON_REFUSED))[other.uid]
 
     assert f"({held.uid})" in answer.error
     assert records(world) == {held.uid: "prepared"}
@@ -188,7 +197,7 @@ async def test_sockets_that_are_removed_come_back(world):
         path.unlink()
     await world.kubelet.look()
 
-    await world.kubelet.wait_registered(DRIVER, within=5)
+    await world.kubelet.wait_registered(DRIVER)
 
     await world.prepared(world.claim("job", "gpu-0"))
 
@@ -247,7 +256,7 @@ def dead_socket(path, age: float) -> None:
 async def test_dead_registration_sockets_of_earlier_instances_are_taken_away_at_the_start(make_world):
     world = await make_world(gpus=1)
     registry = world.kubelet.registry
-    for uid, age in (("0b0b", 60), ("young", 1)):
+    for uid, age in (("0b0b", 60), ("young", -600)):  # young still, however long a start takes
         dead_socket(registry / f"{DRIVER}-{uid}-reg.sock", age)
     dead_socket(registry / "other.driver.test-0b0b-reg.sock", 60)
     (registry / f"{DRIVER}-file-reg.sock").write_text("")
@@ -301,8 +310,8 @@ async def test_another_plugin_that_talks_nonsense_disturbs_nothing(make_world, m
 
     world.plugin = await world.cluster.start_plugin(VIEWS)
     own = world.kubelet.registry / f"{DRIVER}-reg.sock"
-    await until(own.exists)
-    world.kubelet.plugins.append(await register(own))
+    await until(lambda: somebody_listens(own))
+    world.kubelet.plugins.append(await register(own, PATIENCE))
     await world.cluster.wait_slices(2)
 
     assert alive(world), world.plugin.read_log()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from dra_gpu_sim.local import containers
 from dra_gpu_sim.local.cluster import DRIVER
 from dra_gpu_sim.local.kubelet import Claim
 from tests.component.node.conftest import opaque
+from tests.component.node.node_under_fire import SOON_REFUSED
 
 LONG = 3
 NVML_UNKNOWN = 999
@@ -118,7 +118,7 @@ async def test_a_gpu_that_stays_held_is_refused_with_the_name_of_its_holder(worl
     first, second = world.claim("first", "gpu-0"), world.claim("second", "gpu-0")
     await world.prepared(first)
 
-    answer = (await world.prepare(second, within=6))[second.uid]
+    answer = (await world.prepare(second, within=SOON_REFUSED))[second.uid]
 
     assert "gpu-0" in answer.error
     assert f"default/first ({first.uid})" in answer.error
@@ -147,7 +147,7 @@ async def test_when_the_third_gpu_fails_the_first_two_are_as_before_and_free(wor
     claim = world.claim("job", "gpu-0", "gpu-1", "gpu-2", interval="Long")
     other = world.claim("other", "gpu-0")
 
-    failed = (await world.prepare(claim, within=7))[claim.uid]
+    failed = (await world.prepare(claim, within=SOON_REFUSED))[claim.uid]
     assert world.node.uuids[2] in failed.error
     assert world.time_slices() == [0] * 8
     assert world.cdi_files == []
@@ -161,15 +161,13 @@ async def test_when_the_third_gpu_fails_the_first_two_are_as_before_and_free(wor
 @pytest.mark.case("C13")
 async def test_a_slow_claim_delays_no_other(world):
     await world.prepared(ready := world.claim("ready", "gpu-5"))
-    world.node.inject(f"{SET_TIME_SLICE}*", gpu=0, delay_ms=5_000)
+    world.node.inject(f"{SET_TIME_SLICE}*", gpu=0, block=True)
     slow = asyncio.create_task(world.prepare(world.claim("slow", "gpu-0", interval="Short")))
     await world.until_hardware_is_called()
 
-    started = time.monotonic()
     assert (await world.unprepare(ready))[ready.uid] == ""
     await world.prepared(world.claim("quick", "gpu-6"))
 
-    assert time.monotonic() - started < 2
     assert not slow.done()
     world.node.clear()
     await slow
@@ -182,7 +180,7 @@ async def test_a_claim_is_given_back_while_the_api_server_is_away(world):
     world.api.refuse()
     world.api.cut_connections()
 
-    assert (await world.unprepare(claim, within=10))[claim.uid] == ""
+    assert (await world.unprepare(claim))[claim.uid] == ""
 
     assert world.time_slices() == [0] * 8
     assert world.cdi_files == []
@@ -194,10 +192,8 @@ async def test_giving_back_what_was_never_had_is_a_success_and_writes_nothing(wo
     journal = world.cluster.paths.state / "journal.db-wal"
     before = journal.stat().st_size if journal.exists() else 0
 
-    started = time.monotonic()
     errors = await world.unprepare(*unknown)
 
-    assert time.monotonic() - started < 1
     assert set(errors.values()) == {""}
     assert await world.unprepare() == {}
     assert (journal.stat().st_size if journal.exists() else 0) == before
@@ -234,7 +230,7 @@ async def test_a_claim_that_could_not_be_finished_leaves_nothing_behind(world):
     world.cluster.paths.cdi.write_text("a file stands where the directory should be")
     claim = world.claim("job", "gpu-0", interval="Long")
 
-    failed = (await world.prepare(claim, within=6))[claim.uid]
+    failed = (await world.prepare(claim, within=SOON_REFUSED))[claim.uid]
     assert str(world.cluster.paths.cdi) in failed.error
     assert (await world.unprepare(claim))[claim.uid] == ""
     assert world.time_slices() == [0] * 8
@@ -246,11 +242,13 @@ async def test_a_claim_that_could_not_be_finished_leaves_nothing_behind(world):
 
 @pytest.mark.case("C37")
 async def test_a_missing_device_node_is_named_and_nothing_incomplete_is_kept(world):
+    # The second look at the GPUs is two seconds after the first, the third a minute later: none comes in between.
+    await world.until(lambda: len(world.node.calls("nvmlShutdown")) >= 2)
     node = world.node.dev_root / "nvidia0"
     node.rename(hidden := world.node.dev_root / "hidden")
     claim = world.claim("job", "gpu-0")
 
-    failed = (await world.prepare(claim, within=6))[claim.uid]
+    failed = (await world.prepare(claim, within=SOON_REFUSED))[claim.uid]
     assert "nvidia0" in failed.error
     assert world.cdi_files == []
 

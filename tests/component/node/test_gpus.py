@@ -51,14 +51,14 @@ async def test_one_gpu_lost_at_start_leaves_seven_serving(make_world):
 
 async def test_a_gpu_that_does_not_answer_costs_nobody_but_itself(make_world):
     world = await make_world(gpus=4)
-    await world.start("--rescan-period=0.1", "--gpu-timeout=1.5", devices=8)
+    await world.start("--rescan-period=0.1", "--gpu-timeout=4", devices=8)
 
     world.node.inject("nvmlDeviceGetUUID", gpu=1, block=True)
     await world.prepared(world.claim("job", "gpu-0"))
-    await world.cluster.wait_slices(6, within=30)
+    await world.cluster.wait_slices(6, within=90)
     world.node.clear()
 
-    await world.cluster.wait_slices(8, within=30)
+    await world.cluster.wait_slices(8, within=90)
 
 
 async def test_a_gpu_that_returns_is_published_again_without_a_restart(make_world):

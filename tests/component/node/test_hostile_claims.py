@@ -16,7 +16,7 @@ from tests.component.node.hostile_claims import GOOD_CONFIG, UIDS, devices_of, g
 from tests.component.node.node_under_fire import foreign_files, records, status_of
 
 VALUES = {"": 0, "Default": 0, "Short": 1, "Medium": 2, "Long": 3}
-QUICK = 3.0  # seconds: a claim that can never be prepared is not tried until the kubelet's patience ends
+QUICK = 30.0  # seconds: a claim that can never be prepared is not tried until the kubelet's patience ends
 GROWTH_KIB = 24 * 1024
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.component.node.node_under_fire import journal_busy, records, rows, until
+from tests.component.node.node_under_fire import PATIENCE, journal_busy, records, rows, until
 from tests.component.node.sharing import VIEWS
 
 LIMIT_CALL = "nvmlDeviceSetMemoryLimits*"
@@ -159,7 +159,7 @@ async def before_the_record_is_deleted(dying, claim, call):
     await call(until(dying.driver_hangs()))
     dying.stack.enter_context(journal_busy(dying.world))
     dying.sharing.node.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(await dying.sharing.share_names()) == 2:
             await asyncio.sleep(0.01)
     assert records(dying.world)[claim.uid] == "unpreparing"

@@ -5,7 +5,7 @@ import os
 import signal
 
 from dra_gpu.mps.service import Limits
-from tests.component.node.node_under_fire import rows
+from tests.component.node.node_under_fire import PATIENCE, SOON_REFUSED, rows
 from tests.component.node.sharing import CLASSIC, GIB, VIEWS
 
 SOON = "--reconcile-period=0.3"
@@ -74,7 +74,7 @@ async def test_a_share_that_belongs_to_no_claim_is_given_up_by_reconciliation(ma
     await sharing.mps.share(gpu, orphan, Limits(10))
     await sharing.mps.share(gpu, foreign, Limits(10))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while orphan in (names := await sharing.share_names()):
             await asyncio.sleep(0.02)
 
@@ -141,7 +141,7 @@ async def test_two_plugins_side_by_side_never_promise_more_than_the_gpu(sharing)
     second = sharing.claim("second", results=[sharing.result("second", percent=60)])
 
     by_old = asyncio.create_task(sharing.prepare_by(old, first))
-    by_new = asyncio.create_task(sharing.world.prepare(second, within=6))
+    by_new = asyncio.create_task(sharing.world.prepare(second, within=SOON_REFUSED))
     answers = [(await by_old)[first.uid], (await by_new)[second.uid]]
 
     assert sorted(bool(answer.error) for answer in answers) == [False, True]

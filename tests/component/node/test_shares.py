@@ -7,6 +7,7 @@ import pytest
 from dra_gpu_sim.local import pods
 from dra_gpu_sim.local.allocator import UnschedulableError
 from tests.component.node.configs import mps_config, shared_config
+from tests.component.node.node_under_fire import SOON_REFUSED
 from tests.component.node.sharing import CLASSIC, GIB, whole_gpu
 
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY 2"
@@ -177,7 +178,7 @@ async def test_a_whole_gpu_waits_until_the_last_share_has_gone_and_a_share_until
     assert (await waiting)[whole.uid].error == ""
 
     share = sharing.claim("next", results=[sharing.result("next")])
-    refused = (await sharing.world.prepare(share, within=6))[share.uid]
+    refused = (await sharing.world.prepare(share, within=SOON_REFUSED))[share.uid]
     assert "default/whole" in refused.error
 
 
@@ -186,7 +187,7 @@ async def test_a_share_whose_place_is_still_held_waits_for_it_and_is_refused_wit
     running = [await sharing.pod(f"job-{number}", 40) for number in range(2)]
     newcomer = sharing.claim("newcomer", results=[sharing.result("n", percent=40)])
 
-    refused = (await sharing.world.prepare(newcomer, within=6))[newcomer.uid]
+    refused = (await sharing.world.prepare(newcomer, within=SOON_REFUSED))[newcomer.uid]
     assert "ShareNotFree: device gpu-0-shared: 40 % of its SMs are wanted, 20 % are free" in refused.error
     for pod in running:
         assert f"default/{pod.claim.name} ({pod.claim.uid})" in refused.error
@@ -214,7 +215,7 @@ async def test_shares_of_one_gpu_never_mix_mps_and_time_slices(sharing):
     await sharing.pod()
     other = sharing.claim("other", config=[shared_config(strategy="TimeSlicing")])
 
-    refused = (await sharing.world.prepare(other, within=6))[other.uid]
+    refused = (await sharing.world.prepare(other, within=SOON_REFUSED))[other.uid]
 
     assert "it is shared by MPS now, and TimeSlicing cannot be mixed with that" in refused.error
 
