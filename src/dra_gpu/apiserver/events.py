@@ -1,8 +1,8 @@
 """Kubernetes Events: what happened, told to whoever runs `kubectl describe`.
 
 Promises: recording never blocks, never raises and never takes unbounded memory. The same thing said again within
-ten minutes raises the count of one Event instead of making another. What cannot be delivered is dropped and
-counted: Events are a courtesy, the log is the record.
+ten minutes raises the count of one Event instead of making another. What cannot be delivered is dropped, counted and
+logged: Events are a courtesy, the log is the record.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
+import structlog
 
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.backoff import Backoff
@@ -25,6 +26,8 @@ from dra_gpu.apiserver.resources import EVENTS
 
 MAX_NOTE = 1024  # Source: K8s v1.37 pkg/apis/core/validation/events.go
 _MAX_NAME_PART = 200
+
+_log = structlog.get_logger(__name__)
 
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -162,7 +165,7 @@ class EventRecorder:
             known.count += 1
             known.last = now
         elif len(self._pending) >= self._limits.pending:
-            self.dropped += 1
+            self._drop(key, 1, f"{self._limits.pending} others wait to be sent")
         else:
             self._pending[key] = _Pending(1, now, now)
             self._wake.set()
@@ -188,7 +191,7 @@ class EventRecorder:
             return self._put_back(key, pending, 0.0)
         except errors.ApiError as error:
             if not error.retryable:
-                self.dropped += pending.count
+                self._drop(key, pending.count, str(error))
                 return 0.0
             return self._put_back(key, pending, self._backoff.next(error.retry_after))
         self._backoff.reset()
@@ -198,7 +201,7 @@ class EventRecorder:
         pending.attempts += 1
         again = self._pending.get(key)
         if pending.attempts >= self._limits.attempts:
-            self.dropped += pending.count
+            self._drop(key, pending.count, f"{pending.attempts} attempts failed")
         elif again is not None:
             again.count += pending.count
             again.first = pending.first
@@ -206,6 +209,11 @@ class EventRecorder:
         else:
             self._pending[key] = pending
         return wait
+
+    def _drop(self, key: _Key, count: int, why: str) -> None:
+        self.dropped += count
+        about = f"{key.regarding.kind} {key.regarding.namespace}/{key.regarding.name}"
+        _log.warning("an Event is dropped", about=about, reason=key.reason, note=key.note, count=count, why=why)
 
     async def _send(self, key: _Key, pending: _Pending) -> None:
         namespace = key.regarding.namespace or "default"

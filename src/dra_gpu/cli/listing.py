@@ -3,7 +3,8 @@
 What enforces a share's limits is what the driver on the node wrote into the claim's status; nothing is guessed here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from dra_gpu.inventory import attributes, capacities
 from dra_gpu.inventory.model import View
 
 DRIVER = "gpu.nvidia.com"
+_PARENT, _PROFILE = "parentUUID", "profile"
 
 
 class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -31,6 +33,7 @@ class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
         share: id of its share.
         capacities: what it has of each capacity, as quantities.
         mechanisms: what enforces each, as the node says; empty until the node has said it.
+        profile: of the partition that the device is, such as `3g.40gb`; empty for the GPU itself.
     """
 
     claim: str
@@ -40,6 +43,7 @@ class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     share: str = ""
     capacities: dict[str, str] = {}
     mechanisms: dict[str, str] = {}
+    profile: str = ""
 
 
 class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
@@ -53,9 +57,10 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
         uuid: the vendor's identity of it.
         pci: its PCI address.
         isolation: what would limit a share of it at least, `-` where it is not shared.
-        views: device names by view.
+        views: device names by view; partitions, of which there are many, are not among them.
         health: `ok`, or the keys of the taints on any of its devices.
         holders: who has something of it.
+        free_partitions: names of the partitions that still fit beside what is held, the largest first.
     """
 
     node: str
@@ -68,6 +73,7 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
     views: dict[str, str]
     health: str = "ok"
     holders: tuple[Holder, ...] = ()
+    free_partitions: tuple[str, ...] = ()
 
 
 class _Status(resource_v1.ResourceClaimStatus, frozen=True):
@@ -120,11 +126,15 @@ def combine(slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[Claim]
     """Return the GPUs in the order of nodes and names, with who holds them."""
     holders = _holders(claims)
     by_uuid: dict[tuple[str, str], list[tuple[str, resource_v1.Device]]] = {}
+    counters: dict[str, dict[str, resource_v1.CounterSet]] = {}
     for published in slices:
+        pool = published.spec.pool.name
+        counters.setdefault(pool, {}).update({one.name: one for one in published.spec.shared_counters})
         for device in published.spec.devices:
-            uuid = str(attributes.summary(device.attributes).get("uuid", device.name))
-            by_uuid.setdefault((published.spec.node_name, uuid), []).append((published.spec.pool.name, device))
-    gpus = [_gpu(node, uuid, found, holders) for (node, uuid), found in by_uuid.items()]
+            facts = attributes.summary(device.attributes)
+            uuid = str(facts.get(_PARENT, facts.get("uuid", device.name)))  # a partition belongs to its GPU's row
+            by_uuid.setdefault((published.spec.node_name, uuid), []).append((pool, device))
+    gpus = [_gpu(node, uuid, found, holders, counters) for (node, uuid), found in by_uuid.items()]
     return sorted(gpus, key=lambda gpu: (gpu.node, len(gpu.name), gpu.name))
 
 
@@ -166,16 +176,21 @@ def _gpu(
     uuid: str,
     found: list[tuple[str, resource_v1.Device]],
     holders: Mapping[tuple[str, str], list[Holder]],
+    counters: Mapping[str, Mapping[str, resource_v1.CounterSet]],
 ) -> ListedGpu:
-    views = {str(attributes.summary(device.attributes).get("type", "?")): device for _, device in found}
-    whole = views.get(View.GPU.value, found[0][1])
+    facts_of = {device.name: attributes.summary(device.attributes) for _, device in found}
+    views = {str(facts_of[device.name].get("type", "?")): device for _, device in found if not _is_partition(device)}
     shared = views.get(View.SHARED.value)
-    facts = attributes.summary(whole.attributes)
+    whole = views.get(View.GPU.value) or shared or next(iter(views.values()), found[0][1])
+    facts = facts_of[whole.name]
     memory = (whole if shared is None else shared).capacity.get(capacities.MEMORY)
     taints = sorted({taint.key for _, device in found for taint in device.taints})
-    names = {device.name: view for view, device in views.items()}
     held = [
-        msgspec.structs.replace(holder, view=names.get(device.name, "?"))
+        msgspec.structs.replace(
+            holder,
+            view=str(facts_of[device.name].get("type", "?")),
+            profile=str(facts_of[device.name].get(_PROFILE, "")),
+        )
         for pool, device in found
         for holder in holders.get((pool, device.name), ())
     ]
@@ -186,18 +201,62 @@ def _gpu(
         memory=memory.value if memory else "-",
         uuid=uuid,
         pci=str(facts.get(attributes.PCI_BUS_ID, "-")),
-        isolation=str(attributes.summary(shared.attributes).get("isolation", "-")) if shared is not None else "-",
+        isolation=str(facts_of[shared.name].get("isolation", "-")) if shared is not None else "-",
         views={view: device.name for view, device in sorted(views.items())},
         health=", ".join(taints) or "ok",
         holders=tuple(sorted(held, key=lambda holder: (holder.admin, holder.claim))),
+        free_partitions=_free_partitions(found, {holder.device for holder in held if not holder.admin}, counters),
     )
 
 
+def _is_partition(device: resource_v1.Device) -> bool:
+    return _PARENT in attributes.summary(device.attributes)
+
+
+def _free_partitions(
+    found: list[tuple[str, resource_v1.Device]],
+    held: Set[str],
+    counters: Mapping[str, Mapping[str, resource_v1.CounterSet]],
+) -> tuple[str, ...]:
+    """Return the partitions that the scheduler could still give: those whose counters nobody has used up."""
+    left = {
+        (pool, name, counter): quantity.parse(one.value)
+        for pool, sets in counters.items()
+        for name, counter_set in sets.items()
+        for counter, one in counter_set.counters.items()
+    }
+    for pool, device in found:
+        if device.name in held:
+            for key, wanted in _takes(pool, device):
+                left[key] = left.get(key, Fraction()) - wanted
+    fitting = [
+        device
+        for pool, device in found
+        if attributes.summary(device.attributes).get("type") == View.MIG.value
+        and all(left.get(key, Fraction()) >= wanted for key, wanted in _takes(pool, device))
+    ]
+    return tuple(device.name for device in sorted(fitting, key=_by_size))
+
+
+def _takes(pool: str, device: resource_v1.Device) -> Iterator[tuple[tuple[str, str, str], Fraction]]:
+    for taken in device.consumes_counters:
+        for counter, one in taken.counters.items():
+            yield (pool, taken.counter_set, counter), quantity.parse(one.value)
+
+
+def _by_size(device: resource_v1.Device) -> tuple[Fraction, str]:
+    memory = device.capacity.get(capacities.MEMORY)
+    return -quantity.parse(memory.value) if memory else Fraction(), device.name
+
+
 def free(gpu: ListedGpu) -> tuple[int, int | None]:
-    """Return what shares can still be given of a GPU: percent of its SMs, and bytes of its memory (None: unknown)."""
+    """Return what shares can still be given of a GPU: percent of its SMs, and bytes of its memory (None: unknown).
+
+    Nothing while somebody has all of it, or a partition.
+    """
     counted = [holder for holder in gpu.holders if not holder.admin]
     total = None if gpu.memory == "-" else quantity.parse_int(gpu.memory)
-    if any(not holder.share for holder in counted):
+    if any(not holder.share or holder.profile for holder in counted):
         return 0, 0
     percent = sum(quantity.parse_int(holder.capacities.get(capacities.COMPUTE_PERCENT, "0")) for holder in counted)
     memory = sum(quantity.parse_int(holder.capacities.get(capacities.MEMORY, "0")) for holder in counted)

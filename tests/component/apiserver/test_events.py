@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.events import EventLimits, EventRecorder, ObjectReference
 from dra_gpu_sim.apiserver.server import ApiServer
@@ -62,9 +64,11 @@ async def test_the_same_thing_said_again_raises_the_count_of_one_event(
 
 async def test_a_full_queue_drops_and_counts_and_never_blocks(server: ApiServer, api: HttpKubernetesApi) -> None:
     spoken = recorder(api, EventLimits(pending=10))
-    for number in range(25):
-        spoken.record(NODE, "Normal", "Number", str(number))
+    with capture_logs() as logged:
+        for number in range(25):
+            spoken.record(NODE, "Normal", "Number", str(number))
     assert spoken.dropped == 15
+    assert [entry["note"] for entry in logged] == [str(number) for number in range(10, 25)]
 
 
 async def test_an_event_that_expired_on_the_server_is_made_anew(server: ApiServer, api: HttpKubernetesApi) -> None:
