@@ -57,7 +57,7 @@ class Mps:
             text=True,
             env=variables,
             check=False,
-            timeout=20,
+            timeout=60,
             user=user,
         )
         return Result(done.returncode, done.stdout, done.stderr)
@@ -114,7 +114,7 @@ class Mps:
 
 def wait_for_end(pidfd: int) -> None:
     """Wait for a process that need not be a child of ours, and close its descriptor."""
-    ended, _, _ = select.select([pidfd], [], [], 10)
+    ended, _, _ = select.select([pidfd], [], [], 60)
     os.close(pidfd)
     assert ended
 

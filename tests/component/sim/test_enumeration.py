@@ -40,7 +40,7 @@ n.nvmlShutdown()
 
 def enumerate_with_pynvml(node: SimulatedNode) -> dict:
     environment = {**os.environ, **node.environment()}
-    return json.loads(subprocess.check_output([sys.executable, "-c", ENUMERATE], env=environment, timeout=30))
+    return json.loads(subprocess.check_output([sys.executable, "-c", ENUMERATE], env=environment, timeout=120))
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))

@@ -8,6 +8,8 @@ import pytest
 from tests.component.sim.conftest import code
 
 XID, RECOVERY = 0x8, 0x8000
+#: Milliseconds that nobody waits for what happens at once.
+LONG_MS = 60_000
 
 
 @pytest.fixture
@@ -23,8 +25,8 @@ def watch(nvml):
 def test_a_waiting_set_gets_an_xid_at_once_and_field_230_tells_what_to_do(node, nvml, watch):
     threading.Timer(0.05, node.xid, (1, 79)).start()
     before = time.monotonic()
-    event = nvml.nvmlEventSetWait_v2(watch, 5000)
-    assert time.monotonic() - before < 2
+    event = nvml.nvmlEventSetWait_v2(watch, LONG_MS)
+    assert time.monotonic() - before < LONG_MS / 2000
     assert (event.eventType, event.eventData) == (XID, 79)
     assert nvml.nvmlDeviceGetUUID(event.device) == node.uuids[1]
     assert (event.gpuInstanceId, event.computeInstanceId) == (0xFFFFFFFF, 0xFFFFFFFF)
@@ -33,8 +35,8 @@ def test_a_waiting_set_gets_an_xid_at_once_and_field_230_tells_what_to_do(node, 
 
 def test_a_wait_without_an_event_times_out_without_spending_the_cpu(nvml, watch):
     before = time.process_time()
-    assert code(lambda: nvml.nvmlEventSetWait_v2(watch, 200)) == nvml.NVML_ERROR_TIMEOUT
-    assert time.process_time() - before < 0.05
+    assert code(lambda: nvml.nvmlEventSetWait_v2(watch, 1000)) == nvml.NVML_ERROR_TIMEOUT
+    assert time.process_time() - before < 0.25
 
 
 def test_events_come_in_order_and_once(node, nvml, watch):
@@ -80,14 +82,14 @@ def test_an_xid_of_a_mig_instance_names_it(node, nvml, watch):
 def test_a_lost_gpu_in_the_set_ends_every_wait_at_once(node, nvml, watch):
     node.lose_gpu(1)
     before = time.monotonic()
-    answers = [code(lambda: nvml.nvmlEventSetWait_v2(watch, 5000)) for _ in range(3)]
+    answers = [code(lambda: nvml.nvmlEventSetWait_v2(watch, LONG_MS)) for _ in range(3)]
     assert answers == [nvml.NVML_ERROR_GPU_IS_LOST] * 3
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < LONG_MS / 2000
 
 
 def test_a_wait_in_progress_ends_when_a_gpu_gets_lost(node, nvml, watch):
     threading.Timer(0.05, node.lose_gpu, (0,)).start()
-    assert code(lambda: nvml.nvmlEventSetWait_v2(watch, 5000)) == nvml.NVML_ERROR_GPU_IS_LOST
+    assert code(lambda: nvml.nvmlEventSetWait_v2(watch, LONG_MS)) == nvml.NVML_ERROR_GPU_IS_LOST
 
 
 def test_a_type_that_is_not_supported_leaves_nothing_registered_and_the_set_usable(node, nvml):

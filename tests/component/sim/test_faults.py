@@ -62,7 +62,7 @@ def test_a_delay_passes_before_the_answer(node, nvml):
 
 def test_a_delayed_call_does_not_hold_up_calls_on_other_gpus(node, nvml):
     first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
-    node.inject("nvmlDeviceGetName", gpu=0, delay_ms=1000)
+    node.inject("nvmlDeviceGetName", gpu=0, delay_ms=3000)
     late = threading.Thread(target=nvml.nvmlDeviceGetName, args=(first,))
     late.start()
     until_hit(node)
@@ -81,7 +81,7 @@ def test_a_blocked_call_hangs_until_the_fault_is_cleared_and_then_answers(node, 
     assert code(lambda: nvml.nvmlDeviceGetUUID(handle)) == 0
     assert stuck.is_alive()
     node.clear(serial=serial)
-    stuck.join(5)
+    stuck.join(60)
     assert names == ["NVIDIA H100 80GB HBM3"]
 
 
@@ -143,7 +143,7 @@ def test_a_process_killed_while_it_holds_the_lock_does_not_block_the_others(node
         waiting.join(0.05)
         assert waiting.is_alive()
         holder.kill()
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
@@ -182,7 +182,7 @@ for _ in range(200):
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert subprocess.run([sys.executable, "-c", script, node.library], check=False, timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script, node.library], check=False, timeout=120).returncode == 0
 
 
 def test_a_nonsense_handle_is_an_invalid_argument_and_no_crash(nvml):

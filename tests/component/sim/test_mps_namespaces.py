@@ -354,7 +354,7 @@ def test_in_the_foreground_with_an_open_input_it_serves_until_quit(make_mps):
         mps.share("s_a")
         daemon.stdin.write(b"quit\n")
         daemon.stdin.flush()
-        assert daemon.wait(10) == 0
+        assert daemon.wait(60) == 0
 
 
 def test_mps_works_on_a_mig_device_with_its_sms_and_fewer_clients(make_mps, load):

@@ -12,7 +12,7 @@ from dra_gpu_sim.node import SimulatedNode
 def smi(node: SimulatedNode, *arguments: str, **environment: str) -> tuple[int, str]:
     """Exit code and output, in an environment that holds nothing but what is given."""
     result = subprocess.run(
-        [node.nvidia_smi, *arguments], capture_output=True, text=True, check=False, env=environment, timeout=20
+        [node.nvidia_smi, *arguments], capture_output=True, text=True, check=False, env=environment, timeout=60
     )
     return result.returncode, result.stdout
 
