@@ -10,11 +10,13 @@ from dra_gpu.api import quantity
 from dra_gpu.api.resource_v1 import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from dra_gpu.inventory import versions
 from dra_gpu.inventory.model import DriverVersions, Gpu, MigProfile
+from dra_gpu.inventory.options import ConsumableShares
 
 COMPUTE_PERCENT = "computePercent"
 MEMORY = "memory"
 CLIENTS = "clients"
 NVLINK_BANDWIDTH = "nvlinkBandwidth"
+SHARES = "shares"
 # Client processes of one GPU under MPS on Volta and later; from CUDA 13.1 on more (MPS documentation r615).
 _CLIENTS = 48
 _CLIENTS_SINCE_CUDA_13_1 = 60
@@ -26,6 +28,21 @@ def of_whole_gpu(gpu: Gpu) -> dict[str, DeviceCapacity]:
     if gpu.memory_bytes is None:
         return {}
     return {MEMORY: DeviceCapacity(value=quantity.format_bytes(gpu.memory_bytes))}
+
+
+def counted(capacities: dict[str, DeviceCapacity], shares: ConsumableShares) -> dict[str, DeviceCapacity]:
+    """Return the capacities of a GPU or partition that several claims have at once, each as a whole.
+
+    Of what is not counted a claim takes nothing unless it asks for it, so that the next one finds it all.
+    """
+    found = {name: _shareable(it.value, default="0", minimum="0") for name, it in capacities.items()}
+    memory = capacities.get(MEMORY)
+    if shares.counts_memory and memory is not None:
+        found[MEMORY] = _shareable(memory.value, default=memory.value, minimum="1Mi", step="1Mi")
+    if shares.number is not None:
+        step = "1" if shares.number > 1 else None  # a step beyond the value is refused
+        found[SHARES] = _shareable(str(shares.number), default="1", minimum="1", step=step)
+    return found
 
 
 def of_shared(gpu: Gpu, driver: DriverVersions) -> dict[str, DeviceCapacity]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dra_gpu.api.resource_v1 import CounterSet
-from dra_gpu.inventory import counters, naming, notes, partition_views, partitions, topology, whole_views
+from dra_gpu.inventory import consumable, counters, naming, notes, partition_views, partitions, topology, whole_views
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import DriverVersions, Gpu, MigPlacement, Scan, View
 from dra_gpu.inventory.notes import Note
@@ -60,7 +60,7 @@ def build(
     gpus = scan.gpus if chosen.numa_lists else [replace(gpu, numa_nodes=()) for gpu in scan.gpus]
     groups = topology.nvlink_groups(gpus)
     planned = [_plan(gpu, names, groups, chosen, ours) for gpu in _ordered(gpus, groups)]
-    devices = [*_of_whole_gpus(planned, scan.versions, chosen), *_of_partitions(planned, scan.versions)]
+    devices = [*_of_whole_gpus(planned, scan.versions, chosen), *_of_partitions(planned, scan.versions, chosen)]
     drawn_on = {drawn.counter_set for device in devices for drawn in device.wire.consumes_counters}
     return Layout(
         Inventory({device.name: device for device in devices}, scan.versions, scan.sick),
@@ -93,7 +93,8 @@ def _of_whole_gpus(
 ) -> Iterator[PublishedDevice]:
     for one in reversed(planned):
         if View.GPU in options.views and one.offer.whole:
-            yield whole_views.whole(one.gpu, one.name, versions, one.nvlink_group, one.counter_set)
+            device = whole_views.whole(one.gpu, one.name, versions, one.nvlink_group, one.counter_set)
+            yield consumable.opened(device, options.consumable_shares)
     for one in planned:
         if View.SHARED in options.views and one.offer.whole:
             yield whole_views.shared(one.gpu, one.name, versions, one.nvlink_group, one.counter_set)
@@ -102,11 +103,14 @@ def _of_whole_gpus(
             yield whole_views.monitor(one.gpu, one.name, versions)
 
 
-def _of_partitions(planned: Sequence[_Planned], versions: DriverVersions) -> Iterator[PublishedDevice]:
+def _of_partitions(
+    planned: Sequence[_Planned], versions: DriverVersions, options: ViewOptions
+) -> Iterator[PublishedDevice]:
     for one in planned:
         for partition in one.offer.partitions:
             if View.MIG in partition.views:
-                yield partition_views.mig(one.gpu, one.name, versions, partition, one.counter_set)
+                device = partition_views.mig(one.gpu, one.name, versions, partition, one.counter_set)
+                yield consumable.opened(device, options.consumable_shares)
         for partition in one.offer.partitions:
             if View.SHARED_MIG in partition.views:
                 yield partition_views.shared_mig(one.gpu, one.name, versions, partition, one.counter_set)
