@@ -6,6 +6,8 @@ lift it. A capacity that nothing on the node limits has the mechanism `accountin
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -15,7 +17,7 @@ from dra_gpu.claims.outcome import PreparedDevice
 from dra_gpu.claims.record import Access, Record
 from dra_gpu.claims.shares import HeldShare
 from dra_gpu.claims.steps import CdiDevice, WriteCdiSpec
-from dra_gpu.inventory.model import Gpu, View
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, MigProfile, View
 from dra_gpu.inventory.sharing import Mechanism, MpsProtocol
 from dra_gpu.mps.service import Limits
 
@@ -57,6 +59,8 @@ class DeviceData(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         gpu: UUID of the GPU.
         view: how the GPU is used.
+        mig: UUID of the MIG device, where it is a partition; absent until it has been seen.
+        profile: name of its profile.
         strategy: `MPS` or `TimeSlicing`, where it is shared.
         admin: it was given for watching; it counts for nothing.
         capacities: by name.
@@ -66,6 +70,8 @@ class DeviceData(msgspec.Struct, frozen=True, omit_defaults=True):
 
     gpu: str
     view: View
+    mig: str | None = None
+    profile: str | None = None
     strategy: str | None = None
     admin: bool = False
     capacities: dict[str, CapacityStatus] = {}
@@ -73,20 +79,27 @@ class DeviceData(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
-def statuses(record: Record, driver: str, gpu_of: Callable[[str], Gpu | None]) -> tuple[AllocatedDeviceStatus, ...]:
+def statuses(
+    record: Record,
+    driver: str,
+    gpu_of: Callable[[str], Gpu | None],
+    instance_of: Callable[[str, MigPlacement], MigInstance | None] = lambda _gpu, _placement: None,
+) -> tuple[AllocatedDeviceStatus, ...]:
     """Return the status of each device of a prepared claim.
 
     Args:
         record: the claim.
         driver: our driver name.
         gpu_of: returns the GPU of a UUID; None where it does not work now.
+        instance_of: returns the instance of a partition; None where it has not been seen.
     """
     devices = {cdi.cdi_name: cdi for step in record.steps if isinstance(step, WriteCdiSpec) for cdi in step.devices}
     by_key: dict[tuple[str, str | None], AllocatedDeviceStatus] = {}
     for prepared in record.devices:
         cdi = devices.get(prepared.cdi_ids[0].partition("=")[2]) if prepared.cdi_ids else None
         if cdi is not None:
-            data = _data(record, prepared, cdi, gpu_of(cdi.gpu))
+            instance = None if cdi.placement is None else instance_of(cdi.gpu, cdi.placement)
+            data = _data(record, prepared, _Device(cdi, gpu_of(cdi.gpu), instance))
             by_key.setdefault(
                 (prepared.device, prepared.share_id),
                 AllocatedDeviceStatus(
@@ -101,6 +114,43 @@ def statuses(record: Record, driver: str, gpu_of: Callable[[str], Gpu | None]) -
     return tuple(by_key.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A device as the claim has it, and what is known of the hardware behind it."""
+
+    cdi: CdiDevice
+    gpu: Gpu | None
+    instance: MigInstance | None
+
+    @property
+    def profile(self) -> MigProfile | None:
+        if self.gpu is None or self.cdi.placement is None:
+            return None
+        return self.gpu.mig_profile(self.cdi.placement)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """All the memory of the GPU or partition."""
+        has = self.gpu if self.cdi.placement is None else self.profile
+        return None if has is None else has.memory_bytes
+
+    @property
+    def multiprocessors(self) -> int | None:
+        """All the SMs of the GPU or partition."""
+        has = self.gpu if self.cdi.placement is None else self.profile
+        return None if has is None else has.multiprocessors
+
+    def data(self, **facts: Any) -> DeviceData:
+        """Return the data with what says which device it is."""
+        return DeviceData(
+            self.cdi.gpu,
+            self.cdi.view,
+            mig=None if self.instance is None else self.instance.uuid,
+            profile=None if self.profile is None else self.profile.name,
+            **facts,
+        )
+
+
 def effective_multiprocessors(total: int, percent: int) -> int:
     """Return the SMs that MPS gives a process: rounded down, and then to whole TPCs.
 
@@ -109,17 +159,15 @@ def effective_multiprocessors(total: int, percent: int) -> int:
     return max(_SMS_PER_TPC, total * percent // _PERCENT // _SMS_PER_TPC * _SMS_PER_TPC)
 
 
-def _data(record: Record, prepared: PreparedDevice, cdi: CdiDevice, gpu: Gpu | None) -> DeviceData:
+def _data(record: Record, prepared: PreparedDevice, device: _Device) -> DeviceData:
     if _is_observer(record, prepared):
-        return DeviceData(cdi.gpu, cdi.view, admin=True)
+        return device.data(admin=True)
     share = next((one for one in record.shares if _is_of(one, prepared)), None)
-    if share is not None:
-        return _share(share, cdi, gpu)
-    return _whole(cdi, gpu)
+    return _whole(device) if share is None else _share(share, device)
 
 
-def _share(share: HeldShare, cdi: CdiDevice, gpu: Gpu | None) -> DeviceData:
-    sms = gpu.multiprocessors if gpu is not None else None
+def _share(share: HeldShare, device: _Device) -> DeviceData:
+    sms = device.multiprocessors
     capacities = {
         "computePercent": _capacity(share.compute, str(share.percent)),
         "memory": _capacity(share.memory, quantity.format_bytes(share.memory_bytes)),
@@ -128,40 +176,33 @@ def _share(share: HeldShare, cdi: CdiDevice, gpu: Gpu | None) -> DeviceData:
         capacities["clients"] = _capacity(Mechanism.ACCOUNTING, str(share.clients))
     if share.nvlink_bandwidth is not None:
         capacities["nvlinkBandwidth"] = _capacity(Mechanism.ACCOUNTING, str(share.nvlink_bandwidth))
-    if sms is not None and cdi.share is not None:
+    if sms is not None and device.cdi.share is not None:
         sms = effective_multiprocessors(sms, share.percent)
-    return DeviceData(
-        share.gpu,
-        cdi.view,
-        share.strategy.value,
-        capacities=capacities,
-        multiprocessors=sms,
-        notes=share.notes,
-    )
+    return device.data(strategy=share.strategy.value, capacities=capacities, multiprocessors=sms, notes=share.notes)
 
 
-def _whole(cdi: CdiDevice, gpu: Gpu | None) -> DeviceData:
-    """Return what is said of a whole GPU, which the claim may share among its own containers."""
-    memory = gpu.memory_bytes if gpu is not None else None
-    sms = gpu.multiprocessors if gpu is not None else None
+def _whole(device: _Device) -> DeviceData:
+    """Return what is said of a whole GPU or partition, which the claim may share among its own containers."""
+    memory, sms = device.memory_bytes, device.multiprocessors
     capacities = {}
     if memory is not None:
         capacities["memory"] = _capacity(Mechanism.HARDWARE, quantity.format_bytes(memory))
-    if cdi.share is None:
-        return DeviceData(cdi.gpu, cdi.view, capacities=capacities, multiprocessors=sms)
-    limits, mechanism = cdi.share.limits, _BY_PROTOCOL[cdi.share.protocol]
+    share = device.cdi.share
+    if share is None:
+        return device.data(capacities=capacities, multiprocessors=sms)
+    limits, mechanism = share.limits, _BY_PROTOCOL[share.protocol]
     if limits.compute_percent is not None:
         capacities["computePercent"] = _capacity(mechanism, str(limits.compute_percent))
         sms = None if sms is None else effective_multiprocessors(sms, limits.compute_percent)
     if limits.memory_bytes is not None:
         # A container can lift MPS' limit on memory with either protocol, by naming a GPU that it cannot see.
         capacities["memory"] = _capacity(Mechanism.COOPERATIVE, quantity.format_bytes(limits.memory_bytes))
-    return DeviceData(cdi.gpu, cdi.view, "MPS", capacities=capacities, multiprocessors=sms, notes=_within_claim(limits))
+    return device.data(strategy="MPS", capacities=capacities, multiprocessors=sms, notes=_within_claim(limits))
 
 
 def _within_claim(limits: Limits) -> tuple[str, ...]:
     fault = "a fatal GPU fault of one process ends the processes of all containers of this claim"
-    none = "no limits were asked for: each process may use the whole GPU"
+    none = "no limits were asked for: each process may use all of the device"
     return (fault,) if limits != Limits() else (fault, none)
 
 

@@ -1,5 +1,6 @@
 """Who has which partition of a GPU, as far as other claims need to know. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dra_gpu.inventory.model import MigPlacement
@@ -24,3 +25,10 @@ class PartitionHolder:
     placement: MigPlacement | None = None
     foreign: bool = True
     former_mode: bool | None = None
+
+
+def made_by_us(holders: Iterable[PartitionHolder]) -> frozenset[tuple[str, MigPlacement]]:
+    """Return, by GPU UUID, the partitions that this driver has made for claims, or is about to make."""
+    return frozenset(
+        (holder.gpu, holder.placement) for holder in holders if holder.placement is not None and not holder.foreign
+    )

@@ -31,11 +31,13 @@ from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
+from dra_gpu.claims.partitions import made_by_us
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.claims.record import Record
 from dra_gpu.inventory import slices
+from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.kubelet.foreign import RegistrySearch
 from dra_gpu.kubelet.leftovers import remove_dead_registrations
@@ -120,6 +122,10 @@ class NodePlugin:
         if journal.recovered is not None:
             _log.error("the journal was damaged and set aside", reason=str(journal.recovered))
             tell("JournalDamaged", str(journal.recovered))
+
+        async def own_partitions() -> frozenset[tuple[str, MigPlacement]]:
+            return made_by_us(await journal.partition_holders())
+
         lock = PublisherLock(chosen.state_dir, self._instance.replace("/", "-"))
         publisher = SlicePublisher(
             api,
@@ -134,7 +140,10 @@ class NodePlugin:
             boot_id,
             on_change=lambda layout: publishing.set_contents(slices.arrange(layout)),
             on_trouble=tell,
-            options=ViewOptions(chosen.views, numa_lists=chosen.numa_lists),
+            options=ViewOptions(
+                chosen.views, chosen.mig_profiles, chosen.shared_mig_profiles, numa_lists=chosen.numa_lists
+            ),
+            ours=own_partitions,
             expected_gpus=chosen.expected_gpus,
             period=chosen.rescan_period,
         )
@@ -167,7 +176,7 @@ class NodePlugin:
                 record.ref.namespace,
                 record.ref.name,
                 record.ref.uid,
-                device_status.statuses(record, vendor.driver_name, watch.gpu),
+                device_status.statuses(record, vendor.driver_name, watch.gpu, machine.known_instance),
             ),
         )
         reconciler = Reconciler(

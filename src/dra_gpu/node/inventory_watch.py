@@ -3,10 +3,13 @@
 A driver binds GPUs one after another, a library appears after the plugin has started, a GPU falls off the bus: each
 look replaces the whole inventory, and whoever publishes it hears only of changes. A look that fails as a whole changes
 nothing: what was known stays offered, and the failure is told once.
+
+Partitions come and go with claims while a look is under way. Which ones claims have is asked before the look and after
+it, and one that nobody claims is believed to be an administrator's only when a second look shows it, too.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +19,7 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import DeviceName
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory
-from dra_gpu.inventory.model import Gpu, Scan, SickGpu
+from dra_gpu.inventory.model import Gpu, MigPlacement, Scan, SickGpu
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.views import Layout
 from dra_gpu.vendors.base import Vendor, VendorError
@@ -26,6 +29,9 @@ SETTLE_SECONDS = 2.0
 # A library that is missing is usually being installed; its first look matters to waiting pods.
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
+
+Partitions = Collection[tuple[str, MigPlacement]]
+Claimed = frozenset[tuple[str, MigPlacement]]
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +46,10 @@ class NameBook(Protocol):
         """Keep names; those known already stay as they are."""
 
 
+async def _none() -> Partitions:
+    return ()
+
+
 @dataclass(slots=True)
 class InventoryWatch:
     """Owns the inventory of the node.
@@ -51,6 +61,7 @@ class InventoryWatch:
         on_change: told each layout that differs from the one before.
         on_trouble: told what a person has to act on, as an Event's reason and note.
         options: what of the GPUs to publish.
+        ours: returns, by GPU UUID, the partitions that this driver has made for claims, or is about to make.
         expected_gpus: fewer are not told as final; None takes what is found.
         period: seconds between two looks once the GPUs have settled.
         looked: set after the first look, whether it succeeded or not.
@@ -63,12 +74,14 @@ class InventoryWatch:
     on_change: Callable[[Layout], None]
     on_trouble: Callable[[str, str], None]
     options: ViewOptions = field(default_factory=ViewOptions)
+    ours: Callable[[], Awaitable[Partitions]] = _none
     expected_gpus: int | None = None
     period: float = 60.0
     looked: asyncio.Event = field(default_factory=asyncio.Event)
     found: asyncio.Event = field(default_factory=asyncio.Event)
     _layout: Layout = field(default_factory=lambda: Layout(Inventory(), ()))
     _scan: Scan | None = None
+    _claimed: Claimed = frozenset()
     _problem: str = ""
     _announced: bool = False
 
@@ -101,34 +114,46 @@ class InventoryWatch:
             await asyncio.sleep(self.period if settled else min(SETTLE_SECONDS, self.period))
 
     async def _look(self) -> bool:
-        """Look once; returns whether nothing has changed since the look before."""
+        """Look once; returns whether what is published has not changed since the look before."""
         try:
-            scan = await self.vendor.scan()
+            scan, claimed = await self._seen()
+            if _unclaimed(scan, claimed) - self._known_unclaimed():
+                scan, claimed = await self._seen()
             names = await self._name(scan)
         except (VendorError, JournalError) as error:
             self._failed(str(error))
             self.looked.set()
             return False
         self._problem = ""
-        if scan == self._scan:
+        if (scan, claimed) == (self._scan, self._claimed):
             return True
-        self._take(scan, names)
+        settled = self._take(scan, claimed, names)
         self.found.set()
         self.looked.set()
-        return False
+        return settled
 
-    def _take(self, scan: Scan, names: dict[str, str]) -> None:
-        """Make a look that differs from the one before the truth."""
+    async def _seen(self) -> tuple[Scan, Claimed]:
+        before = await self.ours()
+        scan = await self.vendor.scan()
+        return scan, frozenset(before) | frozenset(await self.ours())
+
+    def _known_unclaimed(self) -> Claimed:
+        return frozenset() if self._scan is None else _unclaimed(self._scan, self._claimed)
+
+    def _take(self, scan: Scan, claimed: Claimed, names: dict[str, str]) -> bool:
+        """Make a look that differs from the one before the truth; returns whether as much is published as before."""
         self._tell_sick(scan)
-        self._scan = scan
-        layout = views.build(scan, names, self.options)
+        layout = views.build(scan, names, self.options, claimed)
+        self._tell_notes(layout)
+        known, self._layout, self._scan, self._claimed = self._layout, layout, scan, claimed
+        same = _published(layout) == _published(known)
         if self._incomplete(scan):
-            self._layout = layout
-            return
-        if layout != self._layout or not self._announced:
-            self._layout, self._announced = layout, True
+            return False
+        if not same or not self._announced:
+            self._announced = True
             _log.info("GPUs of this node", working=len(scan.gpus), sick=len(scan.sick), driver=scan.versions.driver)
             self.on_change(layout)
+        return same
 
     async def _name(self, scan: Scan) -> dict[str, str]:
         known = await self.names.names(self.boot_id)
@@ -162,3 +187,21 @@ class InventoryWatch:
             if gpu.where not in before:
                 _log.error("a GPU cannot be used", where=gpu.where, uuid=gpu.uuid, reason=gpu.reason)
                 self.on_trouble("GpuNotUsable", f"GPU at {gpu.where}: {gpu.reason}")
+
+    def _tell_notes(self, layout: Layout) -> None:
+        for note in layout.notes:
+            if note not in self._layout.notes:
+                _log.warning("a GPU is not offered in full", reason=note.text)
+                self.on_trouble(note.reason, note.text)
+
+
+def _unclaimed(scan: Scan, claimed: Claimed) -> Claimed:
+    """Return the instances that no claim of this driver has."""
+    found = frozenset((gpu.uuid, instance.placement) for gpu in scan.gpus for instance in gpu.mig_instances)
+    return found - claimed
+
+
+def _published(layout: Layout) -> tuple[object, ...]:
+    """Return what others see of a layout: a GPU's own facts, such as the instances it has, are not all of it."""
+    inventory = layout.inventory
+    return [device.wire for device in inventory.devices.values()], layout.counter_sets, inventory.sick

@@ -13,7 +13,7 @@ import structlog
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import Record
 from dra_gpu.claims.steps import ShareOnMps
-from dra_gpu.mps.service import MpsError, MpsService
+from dra_gpu.mps.service import GpuClients, MpsError, MpsService
 
 # Clients of a dead daemon fail at once by themselves; only the explanation waits so long.
 LOOK_SECONDS = 10.0
@@ -48,7 +48,7 @@ class MpsWatch:
     async def look(self) -> None:
         """Look once. A service that is away is told once, and asked again the next time."""
         try:
-            records = [record for record in await self.records() if _gpus_on_mps(record)]
+            records = [record for record in await self.records() if _shares(record)]
             if not records and not self._restarts:
                 self._restarts = {}
                 return  # nothing is shared: a node without the service pays nothing
@@ -63,20 +63,28 @@ class MpsWatch:
         for gpu in found:
             # What the first look finds may have been told before this process started; a GPU that comes later is new.
             if known is not None and gpu.daemon.restarts > known.get(gpu.daemon.gpu, 0):
-                self._tell(gpu.daemon.gpu, records)
+                self._tell(gpu, records)
         self._restarts = {gpu.daemon.gpu: gpu.daemon.restarts for gpu in found}
 
-    def _tell(self, gpu: str, records: list[Record]) -> None:
-        _log.error("an MPS daemon ended and was started again", gpu=gpu)
+    def _tell(self, gpu: GpuClients, records: list[Record]) -> None:
+        device = gpu.daemon.gpu
+        _log.error("an MPS daemon ended and was started again", gpu=device)
         for record in records:
-            if gpu in _gpus_on_mps(record):
+            if any(_is_on(step, gpu) for step in _shares(record)):
                 self.on_restart(
                     record,
-                    f"the MPS daemon of GPU {gpu} ended and was started again: processes that used the GPU have lost "
-                    "it and must be restarted; see the log of `dra-gpu mps` for the reason",
+                    f"the MPS daemon of GPU {device} ended and was started again: processes that used the GPU have "
+                    "lost it and must be restarted; see the log of `dra-gpu mps` for the reason",
                 )
 
 
-def _gpus_on_mps(record: Record) -> frozenset[str]:
-    """Return the GPUs of a claim that its processes reach through MPS, shares and whole ones alike."""
-    return frozenset(step.gpu for step in record.steps if isinstance(step, ShareOnMps))
+def _shares(record: Record) -> tuple[ShareOnMps, ...]:
+    """Return what of a claim its processes reach through MPS, shares and whole devices alike."""
+    return tuple(step for step in record.steps if isinstance(step, ShareOnMps))
+
+
+def _is_on(step: ShareOnMps, gpu: GpuClients) -> bool:
+    """Tell whether a share is on a daemon; that of a partition goes by a UUID that no record has."""
+    if step.placement is None:
+        return step.gpu == gpu.daemon.gpu
+    return step.share.name in {share.name for share in gpu.shares}

@@ -5,6 +5,7 @@ other names, and on a simulated node.
 """
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,8 @@ from dra_gpu.node.logs import LEVELS
 _VIEWS = (View.GPU, View.SHARED, View.MIG, View.SHARED_MIG, View.MONITOR)
 _DRIVER_OF_VENDOR = {"nvidia": "gpu.nvidia.com"}
 _NO_MPS = "none"
+# Source: MIG User Guide r580, "MIG Device Names": compute slices, memory, and attributes such as +me.all, +gfx and -me.
+_PROFILE = re.compile(r"[1-9]\d*g\.[1-9]\d*gb([+-][a-z]+(\.[a-z]+)*)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Settings:
         cgroup_root: where the unified cgroup hierarchy is mounted.
         mps_socket: socket of the MPS service, which need not be there yet; None where GPUs are not shared by MPS.
         views: the views to publish.
+        mig_profiles: names of the MIG profiles to publish; None for the usual ones of each GPU.
+        shared_mig_profiles: names of the MIG profiles of which fractions are published, too.
         numa_lists: publish `numaNode` as a list.
         expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
         rescan_period: seconds between two looks at the GPUs.
@@ -74,6 +79,8 @@ class Settings:
     cgroup_root: Path
     mps_socket: Path | None
     views: tuple[View, ...]
+    mig_profiles: tuple[str, ...] | None
+    shared_mig_profiles: tuple[str, ...]
     numa_lists: bool
     expected_gpus: int | None
     rescan_period: float
@@ -113,6 +120,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         cgroup_root=found.cgroup_root,
         mps_socket=found.mps_socket,
         views=found.views,
+        mig_profiles=found.mig_profiles,
+        shared_mig_profiles=found.shared_mig_profiles,
         numa_lists=found.numa_lists,
         expected_gpus=found.expected_gpus,
         rescan_period=found.rescan_period,
@@ -197,6 +206,21 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         type=_views,
     )
     add(
+        "--mig-profiles",
+        "MIG_PROFILES",
+        None,
+        "MIG profiles to publish, separated by commas, such as 1g.10gb,3g.40gb; without it all that a GPU has but "
+        "those with +me or +gfx",
+        type=_profiles,
+    )
+    add(
+        "--shared-mig-profiles",
+        "SHARED_MIG_PROFILES",
+        (),
+        "MIG profiles of which fractions are published in the view shared-mig, separated by commas",
+        type=_profiles,
+    )
+    add(
         "--numa-lists",
         "NUMA_LISTS",
         "false",
@@ -235,6 +259,17 @@ def _switch(text: str) -> bool:
     if text.lower() not in known:
         raise argparse.ArgumentTypeError(f"{text!r} must be true or false")
     return known[text.lower()]
+
+
+def _profiles(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+    unlike = [name for name in names if _PROFILE.fullmatch(name) is None]
+    if unlike or not names:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unlike) or text!r} must be names of MIG profiles as nvidia-smi mig -lgip tells them, such as "
+            "1g.10gb or 1g.10gb+me"
+        )
+    return names
 
 
 def _count(text: str) -> int:

@@ -8,6 +8,7 @@ from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.node import inventory_watch
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.vendors.base import NotReadyError
+from tests.unit.inventory.boards import A100, H100, instance, partitionable
 from tests.unit.inventory.builders import gpu
 
 BOOT = "boot-1"
@@ -156,3 +157,82 @@ async def test_equal_looks_are_told_once(quick):
     watched = await Watched(scan(gpu(0)), scan(gpu(0)), scan(gpu(0))).run(4)
 
     assert len(watched.layouts) == 1
+
+
+class Claims:
+    """What claims have of a GPU, asked before and after each look; answers are given in advance, the last one stays."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def __call__(self):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+MINE = instance(H100, "1g.10gb", 2)
+PLACE = (partitionable(H100).uuid, MINE.placement)
+EMPTY, WITH_ONE = scan(partitionable(H100)), scan(partitionable(H100, mig_enabled=True, mig_instances=(MINE,)))
+WITH_MIG = ViewOptions((View.GPU, View.SHARED, View.MIG, View.MONITOR))
+
+
+def of_claims(*answers, looks, **options):
+    watched = Watched(*looks, ours=Claims(*answers), **options)
+    watched.watch.options = WITH_MIG
+    return watched
+
+
+async def test_a_claim_that_makes_a_partition_changes_nothing_that_is_published(quick):
+    watched = await of_claims((), (), {PLACE}, looks=[EMPTY, WITH_ONE]).run(4)
+
+    assert len(watched.layouts) == 1
+    assert watched.watch.gpu(PLACE[0]).mig_instances == (MINE,)
+
+
+async def test_a_partition_that_is_made_or_destroyed_during_a_look_is_known_to_be_a_claims(quick):
+    made = await of_claims((), (), (), {PLACE}, looks=[EMPTY, WITH_ONE]).run(4)
+    destroyed = await of_claims({PLACE}, {PLACE}, {PLACE}, (), looks=[WITH_ONE, WITH_ONE, EMPTY]).run(4)
+
+    assert (len(made.layouts), len(destroyed.layouts)) == (1, 1)
+
+
+async def test_a_claim_that_comes_and_goes_within_one_look_is_not_taken_for_an_administrator(quick):
+    watched = await of_claims((), looks=[EMPTY, WITH_ONE, EMPTY]).run(5)
+
+    assert len(watched.layouts) == 1
+
+
+@pytest.mark.case("C73")
+async def test_an_administrators_partition_is_believed_after_a_second_look_at_once(quick):
+    watched = await of_claims((), looks=[WITH_ONE], period=60).run(2)
+
+    [names] = watched.published
+    assert "gpu-0" not in names
+    assert "gpu-0-mig-1g10gb-19-2" in names
+    assert [reason for reason, _ in watched.troubles] == ["MigInstancesInPlace"]
+
+
+async def test_claims_that_cannot_be_asked_for_leave_what_is_published_as_it_is(quick):
+    class Failing(Claims):
+        async def __call__(self):
+            answer = await super().__call__()
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    watched = Watched(EMPTY, WITH_ONE, ours=Failing((), (), (), JournalFullError("disk full")))
+    watched.watch.options = WITH_MIG
+    await watched.run(2)
+
+    assert len(watched.layouts) == 1
+    assert watched.troubles == [("GpusNotReady", "disk full")]
+
+
+@pytest.mark.case("C71")
+async def test_a_mode_that_waits_for_a_reset_is_told_once_with_the_remedy(quick):
+    pending = scan(partitionable(A100, mig_pending=True))
+
+    watched = await Watched(pending).run(3)
+
+    [(reason, note)] = watched.troubles
+    assert reason == "MigModePending"
+    assert "needs a reset or reboot" in note

@@ -4,14 +4,16 @@ import pytest
 
 from dra_gpu.claims.shares import MpsShare
 from dra_gpu.claims.steps import ShareOnMps
+from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.sharing import MpsProtocol
-from dra_gpu.mps.service import Daemon, GpuClients, MpsError, MpsErrorKind
+from dra_gpu.mps.service import Daemon, GpuClients, MpsError, MpsErrorKind, Share
 from dra_gpu.node.mps_watch import MpsWatch
 
 
 class Service:
     def __init__(self):
         self.restarts = {"GPU-a": 0, "GPU-b": 0}
+        self.shares = {}
         self.calls = 0
         self.error = None
 
@@ -20,7 +22,7 @@ class Service:
         if self.error:
             raise self.error
         return tuple(
-            GpuClients(Daemon(uuid, MpsProtocol.NAMESPACE, "/p", "/s", 1, count))
+            GpuClients(Daemon(uuid, MpsProtocol.NAMESPACE, "/p", "/s", 1, count), self.shares.get(uuid, ()))
             for uuid, count in self.restarts.items()
         )
 
@@ -110,3 +112,22 @@ async def test_a_service_that_is_away_is_asked_again_later(service, told):
     await watching.look()
 
     assert len(told) == 1
+
+
+async def test_a_daemon_of_a_partition_is_told_to_the_claim_whose_share_it_has(service, told):
+    placement = MigPlacement(0, 2, 1)
+    on_partition = SimpleNamespace(
+        name="a", steps=(ShareOnMps("GPU-a", MpsShare("mine", MpsProtocol.CLASSIC), placement),)
+    )
+    elsewhere = SimpleNamespace(
+        name="b", steps=(ShareOnMps("GPU-a", MpsShare("other", MpsProtocol.CLASSIC), placement),)
+    )
+    service.restarts = {"MIG-1": 0}
+    service.shares = {"MIG-1": (Share("MIG-1", "mine", MpsProtocol.CLASSIC, "/p", "/s"),)}
+    watching = watch(service, told, on_partition, elsewhere)
+    await watching.look()
+
+    service.restarts["MIG-1"] = 1
+    await watching.look()
+
+    assert [name for name, _ in told] == ["a"]

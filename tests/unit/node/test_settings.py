@@ -68,3 +68,19 @@ def test_numa_nodes_are_lists_only_where_the_operator_says_so(arguments, variabl
 def test_a_wrong_value_is_refused(wrong):
     with pytest.raises(SystemExit):
         parse("--node-name=a", wrong)
+
+
+def test_profiles_are_chosen_by_name_and_left_to_each_gpu_otherwise():
+    assert parse("--node-name=a").mig_profiles is None
+    chosen = parse("--node-name=a", "--mig-profiles=1G.10gb, 1g.24gb+me.all", SHARED_MIG_PROFILES="3g.40gb")
+
+    assert chosen.mig_profiles == ("1g.10gb", "1g.24gb+me.all")
+    assert chosen.shared_mig_profiles == ("3g.40gb",)
+
+
+@pytest.mark.parametrize("wrong", ["1g", "1g.10", "mig-1g.10gb", "1g.10gb+", "1g.10gb,3g", "", "0g.5gb"])
+def test_what_cannot_be_a_profile_is_refused_with_an_example(wrong, capsys):
+    with pytest.raises(SystemExit):
+        parse("--node-name=a", f"--mig-profiles={wrong}")
+
+    assert "1g.10gb+me" in capsys.readouterr().err
