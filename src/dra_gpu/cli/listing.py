@@ -3,7 +3,8 @@
 What enforces a share's limits is what the driver on the node wrote into the claim's status; nothing is guessed here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -60,7 +61,7 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
         views: device names by view; partitions, of which there are many, are not among them.
         health: `ok`, or the keys of the taints on any of its devices.
         holders: who has something of it.
-        free_partitions: names of the partitions that still fit beside what is held, the largest first.
+        free_partitions: names of the partitions that still fit beside what is held, by profile, the largest first.
     """
 
     node: str
@@ -73,7 +74,7 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
     views: dict[str, str]
     health: str = "ok"
     holders: tuple[Holder, ...] = ()
-    free_partitions: tuple[str, ...] = ()
+    free_partitions: dict[str, tuple[str, ...]] = {}
 
 
 class _Status(resource_v1.ResourceClaimStatus, frozen=True):
@@ -215,9 +216,9 @@ def _is_partition(device: resource_v1.Device) -> bool:
 
 def _free_partitions(
     found: list[tuple[str, resource_v1.Device]],
-    held: Set[str],
+    held: AbstractSet[str],
     counters: Mapping[str, Mapping[str, resource_v1.CounterSet]],
-) -> tuple[str, ...]:
+) -> dict[str, tuple[str, ...]]:
     """Return the partitions that the scheduler could still give: those whose counters nobody has used up."""
     left = {
         (pool, name, counter): quantity.parse(one.value)
@@ -235,7 +236,10 @@ def _free_partitions(
         if attributes.summary(device.attributes).get("type") == View.MIG.value
         and all(left.get(key, Fraction()) >= wanted for key, wanted in _takes(pool, device))
     ]
-    return tuple(device.name for device in sorted(fitting, key=_by_size))
+    by_profile: dict[str, list[str]] = {}
+    for device in sorted(fitting, key=_by_size):
+        by_profile.setdefault(str(attributes.summary(device.attributes).get(_PROFILE, "?")), []).append(device.name)
+    return {profile: tuple(names) for profile, names in by_profile.items()}
 
 
 def _takes(pool: str, device: resource_v1.Device) -> Iterator[tuple[tuple[str, str, str], Fraction]]:

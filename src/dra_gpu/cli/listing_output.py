@@ -59,17 +59,18 @@ def _as_table(gpus: list[ListedGpu], *, wide: bool) -> str:
 def _free(gpu: ListedGpu) -> str:
     percent, memory = free(gpu)
     if percent == 0 and not memory:
-        return "-"
+        return f"MIG {', '.join(gpu.free_partitions)}" if gpu.free_partitions else "-"
     return _share(percent, None if memory is None else _gibibytes(memory))
 
 
 def _held(holder: Holder) -> str:
     if holder.admin:
         return f"{holder.claim} (admin access)"
+    parts = [f"MIG {holder.profile}"] if holder.profile else []
     percent = holder.capacities.get(capacities.COMPUTE_PERCENT)
-    if percent is None:
-        return f"{holder.claim} (whole)"
-    return f"{holder.claim} ({_share(percent, holder.capacities.get(capacities.MEMORY))})"
+    if percent is not None:
+        parts.append(_share(percent, holder.capacities.get(capacities.MEMORY)))
+    return f"{holder.claim} ({': '.join(parts) or 'whole'})"
 
 
 def _share(percent: int | str, memory: str | None) -> str:

@@ -173,3 +173,62 @@ def test_machines_get_the_same(form, parse):
     [first] = document["gpus"]
     assert first["memory"] == "80Gi"
     assert first["holders"][0]["capacities"]["computePercent"] == "20"
+
+
+def partition(profile, start, slices_taken, *, memory="10Gi"):
+    """A partition of GPU 0 that takes memory slices from `start` on, as the node publishes it."""
+    counters = {f"memory-slice-{number}": api.Counter("1") for number in range(start, start + slices_taken)}
+    return api.Device(
+        name=f"gpu-0-mig-{profile.replace('.', '')}-{start}",
+        attributes={
+            "type": api.DeviceAttribute(string=View.MIG.value),
+            "profile": api.DeviceAttribute(string=profile),
+            "parentUUID": api.DeviceAttribute(string=gpu(0).uuid),
+        },
+        capacity={"memory": api.DeviceCapacity(value=memory)},
+        consumes_counters=[api.DeviceCounterConsumption(counter_set="gpu-0-slices", counters=counters)],
+    )
+
+
+def partitioned():
+    """Slices of a GPU of two memory slices, that can be had in two halves or as one partition."""
+    pool = api.ResourcePool(name="node-a")
+    slices = api.CounterSet("gpu-0-slices", {f"memory-slice-{number}": api.Counter("1") for number in range(2)})
+    devices = [partition("1g.10gb", 0, 1), partition("1g.10gb", 1, 1), partition("7g.80gb", 0, 2, memory="79Gi")]
+    content = [{"shared_counters": [slices]}, {"devices": devices}]
+    specs = [api.ResourceSliceSpec(driver=listing.DRIVER, pool=pool, node_name="node-a", **one) for one in content]
+    return [*published(gpu(0)), *(api.ResourceSlice(spec=spec) for spec in specs)]
+
+
+def test_partitions_are_no_rows_of_their_own():
+    [only] = listing.combine(partitioned(), [])
+
+    assert only.name == "gpu-0"
+    assert only.free_partitions == {
+        "7g.80gb": ("gpu-0-mig-7g80gb-0",),
+        "1g.10gb": ("gpu-0-mig-1g10gb-0", "gpu-0-mig-1g10gb-1"),
+    }
+
+
+def test_beside_a_partition_that_is_held_those_are_free_that_still_fit():
+    [only] = listing.combine(partitioned(), [claim("half", "gpu-0-mig-1g10gb-0")])
+
+    assert only.free_partitions == {"1g.10gb": ("gpu-0-mig-1g10gb-1",)}
+    assert "MIG 1g.10gb team/half (MIG 1g.10gb) - ok" in " ".join(render([only], Format.TABLE).split())
+
+
+def test_a_fraction_of_a_partition_says_both():
+    fraction = share("a", 50, "4Gi")
+    [only] = listing.combine(partitioned(), [fraction])
+    of_partition = msgspec.structs.replace(only.holders[0], profile="1g.10gb")
+
+    table = render([msgspec.structs.replace(only, holders=(of_partition,))], Format.TABLE)
+
+    assert "team/a (MIG 1g.10gb: 50 % SMs, 4Gi)" in table
+
+
+def test_no_partition_is_free_once_they_are_all_used_up():
+    [only] = listing.combine(partitioned(), [claim("all", "gpu-0-mig-7g80gb-0")])
+
+    assert only.free_partitions == {}
+    assert "79Gi" not in render([only], Format.TABLE)
