@@ -25,6 +25,7 @@ class Surroundings:
         pods: UIDs of the pods that may use the claim.
         cgroup_of: the cgroup of a pod; None where it was not found.
         in_mig_mode: a GPU is known to be in MIG mode.
+        unlimited: why the driver limits no memory in pods' cgroups although it should; empty as long as it does.
     """
 
     ability: Callable[[PublishedDevice], SharingAbility]
@@ -32,10 +33,11 @@ class Surroundings:
     pods: tuple[str, ...] = ()
     cgroup_of: Callable[[str], str | None] = lambda _pod: None
     in_mig_mode: Callable[[Gpu], bool] = lambda gpu: bool(gpu.mig_enabled)
+    unlimited: str = ""
 
     def cgroups(self) -> tuple[str, ...]:
         """Return the cgroups of those pods that have one now."""
-        found = (self.cgroup_of(pod) for pod in self.pods)
+        found = (self.cgroup_of(pod) for pod in self.pods) if not self.unlimited else ()
         return tuple(cgroup for cgroup in found if cgroup is not None)
 
 
@@ -120,7 +122,7 @@ def _insist(where: str, device: PublishedDevice, around: Surroundings, compute: 
         limits = around.ability(device).memory_limits
         reason = "the driver cannot limit a pod's memory (it takes driver 615, cgroup v2, and no partition)"
         if limits:
-            reason = "the cgroup of its pod was not found, in which the driver would limit memory"
+            reason = around.unlimited or "the cgroup of its pod was not found, in which the driver would limit memory"
         raise RefusedError(
             f"{where}: enforcement Required refuses memory by `{memory.value}`: on GPU {device.gpu.uuid} {reason}; "
             f"{_WAY_OUT}",
@@ -152,7 +154,8 @@ def _notes(
     if memory is Mechanism.CGROUP:
         notes.append("memory is limited for each pod, all its processes together; managed memory is not counted")
     elif around.ability(device).memory_limits:
-        notes.append("the cgroup of its pod was not found, so that the driver does not limit the pod's memory")
+        why = around.unlimited or "the cgroup of its pod was not found, so that the driver does not limit its memory"
+        notes.append(why)
     if memory is Mechanism.COOPERATIVE:
         notes.append("memory is limited for each process, not for all of them together")
     if len(around.pods) > 1:

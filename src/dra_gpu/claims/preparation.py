@@ -16,6 +16,7 @@ from dra_gpu.api.resource_v1 import AllocationResult, ResourceClaim
 from dra_gpu.claims import execution
 from dra_gpu.claims.allocation import pods_of
 from dra_gpu.claims.enforcement import Surroundings
+from dra_gpu.claims.execution import StepFailedError
 from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
@@ -28,12 +29,14 @@ from dra_gpu.claims.retry import retrying
 from dra_gpu.claims.steps import LimitMemory, Machine, SetMigMode, WriteCdiSpec, with_owners
 from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory
+from dra_gpu.vendors.base import CgroupUnlimitedError
 
 _log = structlog.get_logger(__name__)
 
 HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
 _HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
 _IN_USE_POLL_S = 0.5  # a process that is being killed lets a partition go within that; its neighbours need the lock
+_UNLIMITED_S = 600.0  # for how long it is not tried again whether the driver limits memory of pods
 _AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
 
 
@@ -84,6 +87,7 @@ class Preparation:
         self._held_wait = held_wait
         self._on_prepared = on_prepared
         self._leaving: dict[str, int] = {}
+        self._unlimited = ("", 0.0)
         self._changed = asyncio.Event()
 
     async def prepare(self, ref: ClaimRef, until: float) -> Prepared:
@@ -113,7 +117,16 @@ class Preparation:
                     return Prepared(record.devices)
                 if record.state.in_between:
                     await self._erase(record, until)
-            return await self._prepare_anew(ref, until)
+            in_use = record is not None and record.adopted and self._is_current(record)
+            try:
+                return await self._prepare_anew(ref, until, in_use=in_use)
+            except (StepFailedError, CgroupUnlimitedError) as error:
+                cause = error.cause if isinstance(error, StepFailedError) else error
+                if not isinstance(cause, CgroupUnlimitedError):
+                    raise
+                _log.warning("memory of pods is not limited by the driver", claim=str(ref), reason=str(cause))
+                self._unlimited = (str(cause), asyncio.get_running_loop().time() + _UNLIMITED_S)
+            return await self._prepare_anew(ref, until, in_use=in_use)
 
     async def unprepare(self, ref: ClaimRef, until: float, *, seq: int | None = None) -> None:
         """Take back what was done for a claim; success when nothing was.
@@ -318,8 +331,9 @@ class Preparation:
             await self._journal.begin(narrowed)
             self._wake()
 
-    async def _prepare_anew(self, ref: ClaimRef, until: float) -> Prepared:
+    async def _prepare_anew(self, ref: ClaimRef, until: float, *, in_use: bool) -> Prepared:
         claim, allocation = await self._allocated(ref, until)
+        why_unlimited, then = self._unlimited
         plan = make_plan(
             ref,
             allocation,
@@ -332,6 +346,7 @@ class Preparation:
                 pods_of(claim),
                 self._machine.pod_cgroup,
                 self._machine.in_mig_mode,
+                why_unlimited if asyncio.get_running_loop().time() < then else "",
             ),
         )
         if isinstance(plan, Refusal):
@@ -344,7 +359,7 @@ class Preparation:
                 asked = plan.replaces_settings
                 blockers = await self._journal.blockers(ref.uid, plan.holds, plan.shares) if asked else ()
                 if not blockers:
-                    blockers = await self._carry_out(plan, until)
+                    blockers = await self._carry_out(plan, until, in_use=in_use)
             if not blockers:
                 return Prepared(plan.devices)
             await self._wait_until_free(plan, blockers, held_until)
@@ -365,14 +380,17 @@ class Preparation:
             )
         return claim, claim.status.allocation
 
-    async def _carry_out(self, plan: Plan, until: float) -> tuple[Blocker, ...]:
-        """Journal, apply, journal; returns who is in the way, and then nothing was done."""
+    async def _carry_out(self, plan: Plan, until: float, *, in_use: bool) -> tuple[Blocker, ...]:
+        """Journal, apply, journal; returns who is in the way, and then nothing was done.
+
+        What is in use already (an adopted claim's) is never undone: what fails stays to be repaired.
+        """
         ref = plan.ref
         steps = with_owners(await execution.observed(plan.steps, self._machine, until))
         record = Record(
             ref=ref,
             boot_id=self._journal.boot_id,
-            state=State.PREPARING,
+            state=State.PREPARED if in_use else State.PREPARING,
             devices=plan.devices,
             steps=steps,
             holds=plan.holds,
@@ -383,6 +401,10 @@ class Preparation:
         blockers = await self._journal.begin(record)
         if blockers:
             return blockers
+        if in_use:
+            await execution.repair(steps, self._machine, until)
+            self._tell(record)
+            return ()
         try:
             await execution.apply(steps, self._machine, until)
         except execution.StepFailedError as error:

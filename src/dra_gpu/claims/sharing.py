@@ -175,6 +175,27 @@ def refuse_mixed_strategies(ref: ClaimRef, shares: Sequence[HeldShare]) -> None:
             )
 
 
+def refuse_more_than_there_is(ref: ClaimRef, shares: Sequence[HeldShare]) -> None:
+    """Refuse shares that would not fit if nobody else had anything: no waiting helps them.
+
+    Raises:
+        RefusedError: there are such.
+    """
+    for whole in dict.fromkeys(share.part_of for share in shares):
+        wanted = [share for share in shares if share.part_of == whole]
+        first = wanted[0]
+        percent, memory = sum(share.percent for share in wanted), sum(share.memory_bytes for share in wanted)
+        if percent <= WHOLE_PERCENT and (first.gpu_memory_bytes is None or memory <= first.gpu_memory_bytes):
+            continue
+        has = "unknown" if first.gpu_memory_bytes is None else quantity.format_bytes(first.gpu_memory_bytes)
+        raise RefusedError(
+            f"claim {ref}: its part of {first.device} is {percent} % of the SMs and {quantity.format_bytes(memory)} of "
+            f"memory, and all that there is now is {WHOLE_PERCENT} % and {has}: recreate the claim, so that the "
+            "scheduler chooses from what the node has",
+            retryable=False,
+        )
+
+
 def _pinned(where: str, device: PublishedDevice, config: MpsConfig, governed: Sequence[PublishedDevice]) -> int | None:
     """Return the memory limit of a device: the one by its UUID or index, else the default; None for no limit."""
     limit = None

@@ -52,6 +52,13 @@ class CgroupGoneError(VendorError):
         super().__init__(FailureKind.UNSUPPORTED, message)
 
 
+class CgroupUnlimitedError(VendorError):
+    """The driver limits no memory in a cgroup that is there, such as one without the controller that it works by."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(FailureKind.UNSUPPORTED, message)
+
+
 @dataclass(frozen=True, slots=True)
 class ShareEdits:
     """A share of a GPU on MPS, as far as its containers need to know it.

@@ -4,11 +4,14 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from dra_gpu.mps.service import Limits
-from tests.component.node.node_under_fire import PATIENCE, SOON_REFUSED, rows
+from tests.component.node.node_under_fire import PATIENCE, SOON_REFUSED, records, rows
 from tests.component.node.sharing import CLASSIC, GIB, VIEWS
 
 SOON = "--reconcile-period=0.3"
+NOT_SUPPORTED, NOT_FOUND = 3, 6  # of NVML
 OF_20_PERCENT = 26
 LIMITS = (OF_20_PERCENT, 10 * GIB)
 
@@ -146,3 +149,27 @@ async def test_two_plugins_side_by_side_never_promise_more_than_the_gpu(sharing)
 
     assert sorted(bool(answer.error) for answer in answers) == [False, True]
     assert "ShareNotFree" in next(answer.error for answer in answers if answer.error)
+
+
+async def test_pods_on_a_lost_gpu_are_taken_back(sharing):
+    jobs = [await sharing.pod("first"), await sharing.pod("second")]
+    sharing.node.lose_gpu(0)
+
+    for job in jobs:
+        assert (await sharing.world.unprepare(job.claim))[job.claim.uid] == ""
+
+    assert records(sharing.world) == {}
+    assert sharing.world.cdi_files == []
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND])
+async def test_where_the_driver_limits_no_cgroup_a_share_is_limited_by_mps_and_says_why(sharing, code):
+    sharing.node.inject("nvmlDeviceSetMemoryLimits*", code=code)
+
+    job = await sharing.pod()
+
+    truth = sharing.truth(sharing.client(job))
+    assert (truth.pinned_limit, truth.cgroup_limit) == (10 * GIB, None)
+    assert (await sharing.capacities(job))["memory"] == "cooperative"
+    [device] = job.status()
+    assert any("dmem controller" in note for note in device["data"]["notes"])

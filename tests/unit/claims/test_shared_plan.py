@@ -128,6 +128,17 @@ def test_an_allocation_that_is_no_share_is_refused(allocated, words):
     assert words in refusal(plan(allocated))
 
 
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ([share("gpu-0-shared", 1, memory="500Gi")], "500Gi of memory"),
+        ([share("gpu-0-shared", number, request, percent=60) for number, request in ((1, "a"), (2, "b"))], "120 %"),
+    ],
+)
+def test_more_than_the_gpu_has_is_refused_at_once_also_when_nobody_else_has_anything(shares, words):
+    assert words in refusal(plan(*shares, configs=[shared_config(strategy="TimeSlicing")]))
+
+
 def test_a_share_id_that_could_be_a_path_is_refused():
     allocated = share("gpu-0-shared", 1)
     allocated = type(allocated)(

@@ -7,8 +7,9 @@ import pytest
 from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.claims.record import State
 from dra_gpu.claims.shares import claim_share_name, share_name
-from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
+from dra_gpu.inventory.sharing import Mechanism, MpsProtocol, SharingAbility
 from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
+from dra_gpu.vendors.base import CgroupUnlimitedError, FailureKind
 from tests.unit.claims.world import PATIENCE, Node, config, fault, ref, share, share_id, shared_config
 from tests.unit.inventory.builders import GIB
 
@@ -227,6 +228,29 @@ async def test_when_the_memory_limit_fails_the_share_is_given_up(node, monkeypat
     assert await node.journal.records() == []
 
 
+async def limits_nothing(_gpu, cgroup, _limit):
+    raise CgroupUnlimitedError(f"no dmem controller in {cgroup}")
+
+
+async def test_where_the_driver_limits_no_cgroup_mps_limits_the_memory_and_the_claim_says_why(node, monkeypatch):
+    monkeypatch.setattr(node.vendor, "set_memory_limit", limits_nothing)
+    answers = await node.prepare(claim(node, 1), claim(node, 2))
+    assert all(isinstance(answer, Prepared) for answer in answers.values())
+    for record in await node.journal.records():
+        [held] = record.shares
+        assert held.memory is Mechanism.COOPERATIVE
+        assert any("no dmem controller" in note for note in held.notes)
+    assert await node.unprepare(ref("u1"), ref("u2")) == {"u1": None, "u2": None}
+    assert_nothing_left(node)
+
+
+async def test_where_the_driver_limits_no_cgroup_required_is_refused_and_nothing_stays(node, monkeypatch):
+    monkeypatch.setattr(node.vendor, "set_memory_limit", limits_nothing)
+    answer = await node.prepare(claim(node, 1, configs=[shared_config(enforcement="Required")]))
+    assert "no dmem controller" in answer.message
+    assert_nothing_left(node)
+
+
 async def test_a_pod_with_shares_of_two_claims_may_use_the_sum(node):
     first, second = claim(node, 1, pods=["pod"]), claim(node, 2, memory="5Gi", pods=["pod"])
     await node.prepare(first, second)
@@ -306,6 +330,30 @@ async def test_a_lost_journal_gives_up_no_share_that_a_container_uses(tmp_path):
         assert (record.shares[0].percent, record.adopted) == (20, False)
         assert await node.unprepare(ref("u1"), ref("whole")) == {"u1": None, "whole": None}
         assert_nothing_left(node)
+
+
+async def test_an_adopted_share_that_cannot_be_made_anew_goes_on_and_is_repaired(tmp_path, monkeypatch):
+    node = Node(tmp_path)
+    async with node.running():
+        await node.prepare(one := claim(node, 1))
+        held = dict(node.mps.held)
+    for path in (tmp_path / "state").glob("journal.db*"):
+        path.unlink()
+    async with node.running():
+        with monkeypatch.context() as broken:
+
+            async def refuse(_gpu, _cgroup, _limit):
+                raise fault(FailureKind.REFUSED, "NVML refuses the limit")
+
+            broken.setattr(node.vendor, "set_memory_limit", refuse)
+            report = await node.reconciler.recover()
+            assert len(report.failures) == 1
+        assert (node.mps.held, node.specs.claim_uids()) == (held, {"u1"})
+        [record] = await node.journal.records()
+        assert (record.state, record.shares[0].percent) == (State.PREPARED, 20)
+        node.vendor.limits.clear()
+        assert isinstance(await node.prepare(one), Prepared)
+        assert limit(node, "pod1") == 10 * GIB
 
 
 async def test_an_adopted_share_is_given_up_without_the_api_server(tmp_path):

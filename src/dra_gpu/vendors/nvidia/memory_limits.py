@@ -9,10 +9,11 @@ from pathlib import Path
 import pynvml
 
 from dra_gpu.inventory.model import Gpu
-from dra_gpu.vendors.base import CgroupGoneError, VendorError
+from dra_gpu.vendors.base import CgroupGoneError, CgroupUnlimitedError, VendorError
 from dra_gpu.vendors.nvidia.nvml import failure, handle_of
 
 _NO_LIMIT = 2**64 - 1
+_CANNOT = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 _SET, _GET = "nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"
 
 
@@ -53,7 +54,12 @@ def limit(gpu: Gpu, cgroup: str) -> int | None:
 
 
 def _failure(gpu: Gpu, cgroup: str, call: str, error: pynvml.NVMLError) -> VendorError:
-    """Tell a cgroup that is gone from a driver that cannot: NVML answers either in more than one way."""
+    """Tell a cgroup that is gone from one in which the driver cannot: NVML answers either in more than one way."""
     if not Path(cgroup).is_dir():
         return CgroupGoneError(f"GPU {gpu.uuid}: cgroup {cgroup} does not exist any more: its pod has ended")
+    if error.value in _CANNOT:
+        return CgroupUnlimitedError(
+            f"GPU {gpu.uuid}: the driver limits no memory in cgroup {cgroup} ({call} answered {error}): it takes the "
+            "dmem controller there, which its parents must have in cgroup.subtree_control"
+        )
     return failure(f"GPU {gpu.uuid}, cgroup {cgroup}", call, error)
