@@ -1,8 +1,8 @@
 """What a claim's status says about each of its devices: how much of it there is, and what enforces that. Pure.
 
 Everything is taken from the record, so that the same can be said again after a restart. For each capacity: what was
-requested, what is effective, the mechanism, what it counts (`process`, `pod` or `gpu`), and whether a container can
-lift it. A capacity that nothing on the node limits has the mechanism `accounting` and no scope.
+requested, what is effective, the mechanism, what it counts (`process`, `pod`, `partition` or `gpu`), and whether a
+container can lift it. A capacity that nothing on the node limits has the mechanism `accounting` and no scope.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dra_gpu.api import quantity
 from dra_gpu.api.claim_status_v1 import MAX_DATA_BYTES, AllocatedDeviceStatus, Condition
@@ -42,7 +43,7 @@ class CapacityStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         mechanism: what enforces it.
         requested: quantity that the claim has of it.
         effective: quantity that is in force; absent where nothing limits it.
-        scope: what the limit counts: each `process`, all of a `pod`, or the whole `gpu`.
+        scope: what the limit counts: each `process`, all of a `pod`, or all that is on a `partition` or the `gpu`.
         lifted: a container can lift it.
     """
 
@@ -186,7 +187,8 @@ def _whole(device: _Device) -> DeviceData:
     memory, sms = device.memory_bytes, device.multiprocessors
     capacities = {}
     if memory is not None:
-        capacities["memory"] = _capacity(Mechanism.HARDWARE, quantity.format_bytes(memory))
+        whole = _capacity(Mechanism.HARDWARE, quantity.format_bytes(memory))
+        capacities["memory"] = whole if device.cdi.placement is None else replace(whole, scope="partition")
     share = device.cdi.share
     if share is None:
         return device.data(capacities=capacities, multiprocessors=sms)
