@@ -3,10 +3,26 @@
 import msgspec
 import pytest
 
+from dra_gpu.api import quantity
 from dra_gpu.api.claim_status_v1 import MAX_DATA_BYTES
 from dra_gpu.claims.device_status import effective_multiprocessors, statuses
+from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
-from tests.unit.claims.world import DRIVER, POOL, Node, config, ref, result, share, share_id, shared_config
+from tests.unit.claims.world import (
+    DRIVER,
+    EVERY_VIEW,
+    POOL,
+    Node,
+    config,
+    inventory_of,
+    mig_uuid,
+    partitionable_gpus,
+    ref,
+    result,
+    share,
+    share_id,
+    shared_config,
+)
 
 MPS = {"defaultActiveThreadPercentage": 25, "defaultPinnedDeviceMemoryLimit": "10Gi"}
 
@@ -24,7 +40,7 @@ async def said(node: Node, *devices, configs=()):
     await node.prepare(claim)
     record = await node.journal.load(claim.uid)
     gpus = {device.gpu.uuid: device.gpu for device in node.inventory.devices.values()}
-    return statuses(record, DRIVER, gpus.get)
+    return statuses(record, DRIVER, gpus.get, node.machine.known_instance)
 
 
 def data(status):
@@ -122,3 +138,45 @@ def _fields(record):
 @pytest.mark.parametrize(("percent", "sms"), [(10, 18), (25, 46), (50, 94), (75, 140), (100, 188), (1, 2)])
 def test_a_percentage_is_rounded_down_to_whole_pairs_of_sms(percent, sms):
     assert effective_multiprocessors(188, percent) == sms
+
+
+SMALL = "gpu-0-mig-1g10gb-19-2"
+
+
+@pytest.fixture
+def partitioned(node):
+    node.inventory = inventory_of(partitionable_gpus(), options=EVERY_VIEW)
+    return node
+
+
+async def test_a_partition_is_limited_by_hardware_and_named_by_its_uuid_and_profile(partitioned):
+    [status] = await said(partitioned, SMALL)
+    found = data(status)
+    placement = MigPlacement(0, 2, 1)
+    uuid = partitioned.uuid(SMALL)
+    assert (found["gpu"], found["view"]) == (uuid, "mig")
+    assert (found["mig"], found["profile"]) == (mig_uuid(uuid, placement), "1g.10gb")
+    profile = partitionable_gpus()[0].mig_profile(placement)
+    size = quantity.format_bytes(profile.memory_bytes)
+    assert found["capacities"] == {
+        "memory": {"requested": size, "effective": size, "mechanism": "hardware", "scope": "partition", "lifted": False}
+    }
+    assert found["multiprocessors"] == profile.multiprocessors
+    assert conditions(status)["Enforced"] == ("True", "LimitsBind")
+
+
+async def test_a_share_of_a_partition_says_that_a_container_can_lift_its_limits(partitioned):
+    [status] = await said(partitioned, share(f"{SMALL}-shared", 7, percent=50, memory="2Gi"))
+    found = data(status)
+    assert (found["view"], found["strategy"], found["profile"]) == ("shared-mig", "MPS", "1g.10gb")
+    assert {one["mechanism"] for one in found["capacities"].values()} == {"cooperative", "accounting"}
+    assert found["multiprocessors"] == 8
+    assert conditions(status)["Enforced"] == ("False", "Cooperative")
+    assert any("shares of this partition" in note for note in found["notes"])
+
+
+async def test_a_partition_within_its_claim_says_what_mps_limits_and_what_the_hardware(partitioned):
+    mps = config("MigDeviceConfig", sharing={"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 50}})
+    [status] = await said(partitioned, SMALL, configs=[mps])
+    capacities = data(status)["capacities"]
+    assert (capacities["memory"]["mechanism"], capacities["computePercent"]["mechanism"]) == ("hardware", "cooperative")

@@ -1,6 +1,7 @@
 """A node in a temporary directory: real journal, locks and CDI files, fake GPUs and API server."""
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
 from dra_gpu.claims.outcome import ClaimRef
+from dra_gpu.claims.partitions import made_by_us
 from dra_gpu.claims.ports import ClaimReadError
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.reconciler import Reconciler
@@ -27,6 +29,7 @@ from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps import service as mps
 from dra_gpu.vendors.base import CgroupGoneError, FailureKind, ShareEdits, VendorError
+from tests.unit.inventory.boards import H100, partitionable
 from tests.unit.inventory.builders import gpu
 
 DRIVER = "gpu.nvidia.com"
@@ -157,6 +160,12 @@ class FakeVendor:
         if any(placement.units & one.units for one in others):
             raise fault(FailureKind.IN_USE, "another GPU instance lies there")
         return self.put_instance(gpu.uuid, placement)
+
+    def seen(self, gpu: Gpu) -> Gpu:
+        """Return a GPU as a look at it shows it now."""
+        found = tuple(one for (uuid, _), one in self.instances.items() if uuid == gpu.uuid)
+        enabled = self.mig_modes.get(gpu.uuid, False)
+        return dataclasses.replace(gpu, mig_enabled=enabled, mig_pending=enabled, mig_instances=found)
 
     def put_instance(self, uuid: str, placement: MigPlacement, *, whole: bool = True) -> MigInstance:
         """Make an instance, as an administrator does; the present one stays if it is whole."""
@@ -307,6 +316,11 @@ class FakeMps:
         return {name for _, name in self.held}
 
 
+def partitionable_gpus(count: int = 2, board: str = H100) -> list[Gpu]:
+    """Return GPUs of a board that can be partitioned."""
+    return [partitionable(board, number) for number in range(count)]
+
+
 class Node:
     """One instance of the plugin on a node whose disk is `directory`. Several may share a disk, GPUs and an API."""
 
@@ -331,6 +345,7 @@ class Node:
             lambda: self.inventory,
             budgets=self.journal.memory_budgets,
             holders=self.journal.partition_holders,
+            time_slices=self.journal.time_slice_holders,
             mps=self.mps,
         )
         claim_locks, gpu_locks = (kind(self.directory / "state" / "locks") for kind in (ClaimLocks, GpuLocks))
@@ -380,6 +395,12 @@ class Node:
         """Unprepare claims, beginning nothing new after so many seconds; returns the answer for a single claim."""
         answers = await self.engine.unprepare(refs, asyncio.get_running_loop().time() + within + PATIENCE)
         return answers[refs[0].uid] if len(refs) == 1 else answers
+
+    async def look(self) -> None:
+        """Look at the GPUs anew: their modes and instances, and which of these claims have made."""
+        ours = made_by_us(await self.journal.partition_holders())
+        gpus = {device.gpu.uuid: self.vendor.seen(device.gpu) for device in self.inventory.devices.values()}
+        self.inventory = inventory_of(list(gpus.values()), options=EVERY_VIEW, ours=ours)
 
     def slice_of(self, device: str) -> TimeSliceInterval:
         """Return the time slice of the GPU behind a device."""
