@@ -167,7 +167,18 @@ def _data(record: Record, prepared: PreparedDevice, device: _Device) -> DeviceDa
     return _whole(device) if share is None else _share(share, device)
 
 
+def _counted(share: HeldShare, device: _Device) -> DeviceData:
+    """Return what is said of a device that several claims have at once, each as a whole."""
+    return device.data(
+        capacities={"memory": _capacity(share.memory, quantity.format_bytes(share.memory_bytes))},
+        multiprocessors=device.multiprocessors,
+        notes=share.notes,
+    )
+
+
 def _share(share: HeldShare, device: _Device) -> DeviceData:
+    if share.counted is not None:
+        return _counted(share, device)
     sms = device.multiprocessors
     capacities = {
         "computePercent": _capacity(share.compute, str(share.percent)),

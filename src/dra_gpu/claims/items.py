@@ -27,6 +27,7 @@ from dra_gpu.inventory.model import View
 
 _SERVED = (View.GPU, View.SHARED, View.MIG, View.SHARED_MIG, View.MONITOR)
 _SHARED = (View.SHARED, View.SHARED_MIG)
+_WHOLE = (View.GPU, View.MIG)
 _PARTITIONS = (View.MIG, View.SHARED_MIG)
 
 
@@ -53,6 +54,11 @@ class Item:
     def shared(self) -> bool:
         """Whether it is a part of what other claims use, too."""
         return self.device.view in _SHARED
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is had whole by several claims at once, which the scheduler counts (`consumableShares`)."""
+        return self.device.view in _WHOLE and self.result.share_id is not None
 
     @property
     def hold(self) -> Hold:
@@ -126,9 +132,9 @@ def hold_of(device: PublishedDevice, share_id: str, *, observer: bool) -> Hold:
     if observer:
         access = Access.OBSERVER
     elif device.placement is not None:
-        access = Access.PARTITION_SHARE if device.view in _SHARED else Access.PARTITION
+        access = Access.PARTITION_SHARE if device.view in _SHARED or share_id else Access.PARTITION
     else:
-        access = Access.EXCLUSIVE if device.exclusive else Access.SHARED
+        access = Access.EXCLUSIVE if device.exclusive and not share_id else Access.SHARED
     units = 0 if device.placement is None else device.placement.units
     return Hold(device.name, device.gpu.uuid, access, share_id, units)
 

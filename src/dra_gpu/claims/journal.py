@@ -28,6 +28,8 @@ from dra_gpu.claims.record import (
     encode_payload,
 )
 from dra_gpu.claims.shares import HeldShare, MemoryBudget, MemoryCgroup
+from dra_gpu.claims.steps import SetTimeSlice
+from dra_gpu.claims.time_slices import TimeSliceHolder
 
 FILE_NAME = "journal.db"
 _COLUMNS = "seq, uid, namespace, name, boot_id, state, note, CAST(payload AS BLOB)"
@@ -102,6 +104,10 @@ class Journal:
         """Return who holds partitions in this boot, of one GPU or of all."""
         return await self._committer.read(lambda connection: _partition_holders(connection, gpu, self._boot_id))
 
+    async def time_slice_holders(self, gpu: str) -> tuple[TimeSliceHolder, ...]:
+        """Return the claims of this boot that have set the time slice of a GPU which several claims have at once."""
+        return await self._committer.read(lambda connection: _time_slice_holders(connection, gpu, self._boot_id))
+
     async def memory_budgets(self, uid: str, gpu: str) -> tuple[MemoryBudget, ...]:
         """Return the memory limits that the cgroups of a claim's pods should have on a GPU."""
         return await self._committer.read(lambda connection: share_tables.budgets(connection, uid, gpu, self._boot_id))
@@ -170,15 +176,16 @@ class Journal:
             "SELECT c.uid, c.namespace, c.name, c.state, c.note, h.device, h.gpu, h.access, h.share_id, h.units "
             "FROM holds h JOIN claims c ON c.uid = h.uid "
             "WHERE h.gpu = ? AND h.access <> 'observer' AND h.uid <> ? AND c.boot_id = ? "
-            "AND (h.access <> 'shared' OR h.share_id = ? OR ?)"
+            "AND (h.access <> 'shared' OR h.device <> ? OR h.share_id = ? OR ?)"
         )
         found: dict[str, Blocker] = {}
         for hold in holds:
             if hold.access is Access.OBSERVER:
                 continue
-            # Dozens of other shares of a GPU are in nobody's way: they are not even looked at.
+            # Dozens of other shares of a device are in nobody's way: they are not even looked at.
             alone = hold.access is not Access.SHARED
-            for row in connection.execute(query, (hold.gpu, uid, self._boot_id, hold.share_id, alone)):
+            values = (hold.gpu, uid, self._boot_id, hold.device, hold.share_id, alone)
+            for row in connection.execute(query, values):
                 held = Hold(row[5], row[6], _access(row[7]), row[8], row[9])
                 if hold.excludes(held):
                     found[row[0]] = Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), held.device, row[4])
@@ -230,6 +237,22 @@ def _partition_holders(connection: sqlite3.Connection, gpu: str, boot_id: str) -
     records = (_load(connection, uid) for uid in uids)
     return tuple(
         holder for record in records if record is not None for holder in record.partitions if gpu in ("", holder.gpu)
+    )
+
+
+def _time_slice_holders(connection: sqlite3.Connection, gpu: str, boot_id: str) -> tuple[TimeSliceHolder, ...]:
+    query = (
+        "SELECT DISTINCT c.uid FROM claims c JOIN holds h ON h.uid = c.uid "
+        "WHERE c.boot_id = ? AND h.gpu = ? AND h.access = 'shared' AND instr(c.payload, ?)"
+    )
+    tag = str(SetTimeSlice.__struct_config__.tag)
+    records = (_load(connection, row[0]) for row in connection.execute(query, (boot_id, gpu, tag)).fetchall())
+    return tuple(
+        TimeSliceHolder(record.ref.uid, step.former)
+        for record in records
+        if record is not None
+        for step in record.steps
+        if isinstance(step, SetTimeSlice) and step.gpu == gpu and step.claim_uid
     )
 
 

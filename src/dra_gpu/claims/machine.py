@@ -11,6 +11,7 @@ from dra_gpu.claims.partitions import PartitionHolder
 from dra_gpu.claims.ports import SpecStore
 from dra_gpu.claims.shares import MemoryBudget, MpsShare
 from dra_gpu.claims.steps import CdiDevice, WriteCdiSpec
+from dra_gpu.claims.time_slices import TimeSliceHolder
 from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement
 from dra_gpu.inventory.sharing import SharingAbility
@@ -19,6 +20,11 @@ from dra_gpu.vendors.base import FailureKind, Vendor, VendorError
 
 Budgets = Callable[[str, str], Awaitable[Sequence[MemoryBudget]]]
 Holders = Callable[[str], Awaitable[Sequence[PartitionHolder]]]
+TimeSliceHolders = Callable[[str], Awaitable[Sequence[TimeSliceHolder]]]
+
+
+async def _nobody(_gpu: str) -> tuple[TimeSliceHolder, ...]:
+    return ()
 
 
 class NodeMachine:
@@ -30,6 +36,7 @@ class NodeMachine:
         inventory: returns what the node offers at the moment of the call.
         budgets: returns the memory limits of a claim's pods on a GPU, from the journal.
         holders: returns who holds partitions of a GPU, from the journal.
+        time_slices: returns who has set the time slice of a GPU that several claims have, from the journal.
         mps: the MPS service; None where sharing by MPS is not enabled.
     """
 
@@ -41,12 +48,14 @@ class NodeMachine:
         *,
         budgets: Budgets,
         holders: Holders,
+        time_slices: TimeSliceHolders = _nobody,
         mps: MpsService | None = None,
     ) -> None:
         self._vendor = vendor
         self._inventory = inventory
         self._budgets = budgets
         self._holders = holders
+        self._time_slices = time_slices
         self._partitions = NodePartitions(vendor, self._gpu)
         self._shares = NodeShares(mps)
         self._specs = NodeSpecs(vendor, specs, self._published)
@@ -128,6 +137,14 @@ class NodeMachine:
             JournalError: it could not be read.
         """
         return await self._holders(gpu)
+
+    async def time_slice_holders(self, gpu: str) -> Sequence[TimeSliceHolder]:
+        """Return the claims of this boot that have set the time slice of a GPU which several claims have at once.
+
+        Raises:
+            JournalError: it could not be read.
+        """
+        return await self._time_slices(gpu)
 
     async def mig_mode(self, gpu: str) -> bool:
         """Tell whether a GPU is in MIG mode now.

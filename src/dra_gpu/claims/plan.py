@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from dra_gpu.api.dra_gpu_v1alpha1 import SharedGpuConfig
 from dra_gpu.api.resource_v1 import AllocationResult
+from dra_gpu.claims import counted, sharing
 from dra_gpu.claims import items as allocated
-from dra_gpu.claims import sharing
 from dra_gpu.claims.enforcement import Surroundings
 from dra_gpu.claims.items import Item
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice, Refusal, RefusedError
@@ -105,7 +105,9 @@ def _sharing(ref: ClaimRef, items: Sequence[Item], around: Surroundings) -> dict
         if item.observer or name in shared:
             continue
         mps = item.mps
-        if item.shared:
+        if item.counted:
+            shared[name] = Sharing(None, counted.share(ref, item))
+        elif item.shared:
             config = item.config if isinstance(item.config, SharedGpuConfig) else None
             shared[name] = sharing.share_of(ref, item.result, item.device, config, around)
         elif mps is not None:
@@ -116,6 +118,7 @@ def _sharing(ref: ClaimRef, items: Sequence[Item], around: Surroundings) -> dict
     sharing.refuse_several_pipes(ref, tuple(on_mps.values()))
     held = [one.held for one in shared.values() if one.held is not None]
     sharing.refuse_mixed_strategies(ref, held)
+    counted.refuse_unequal(ref, held)
     sharing.refuse_more_than_there_is(ref, held)
     return shared
 
@@ -167,7 +170,7 @@ def _settings(
         uuid = item.device.gpu.uuid
         interval = item.time_slice
         if interval is not None:
-            steps[SetTimeSlice, uuid] = SetTimeSlice(uuid, interval)
+            steps[SetTimeSlice, uuid] = SetTimeSlice(uuid, interval, claim_uid=ref.uid if item.counted else "")
         one = shared.get(item.cdi_name(ref))
         if one is not None and one.mps is not None:
             steps[ShareOnMps, uuid] = ShareOnMps(uuid, one.mps, item.device.placement)

@@ -76,7 +76,8 @@ class Hold:
             return False
         if Access.PARTITION in (self.access, other.access) or self.units != other.units:
             return True
-        return self.device == other.device and self.share_id == other.share_id
+        # Shares of one device go together, those of two views of it do not.
+        return self.device != other.device or self.share_id == other.share_id
 
 
 @dataclass(frozen=True, slots=True)

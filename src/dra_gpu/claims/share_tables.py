@@ -65,7 +65,7 @@ def insert(connection: sqlite3.Connection, uid: str, shares: Iterable[HeldShare]
     """Write what a claim takes of its GPUs."""
     connection.executemany(
         "INSERT INTO shares (uid, device, share_id, gpu, strategy, percent, memory_bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(uid, it.device, it.share_id, it.part_of, it.strategy.value, it.percent, it.memory_bytes) for it in shares],
+        [(uid, it.device, it.share_id, it.part_of, it.manner, it.percent, it.memory_bytes) for it in shares],
     )
 
 
@@ -110,8 +110,8 @@ def shortage(connection: sqlite3.Connection, uid: str, shares: Sequence[HeldShar
 def _shortage(wanted: Sequence[HeldShare], used_percent: int, used_memory: int, strategy: str | None) -> str:
     """Say what is missing; empty when nothing is. All shares of a GPU have one strategy, so that any of them tells."""
     first = wanted[0]
-    if strategy is not None and strategy != first.strategy.value:
-        return f"it is shared by {strategy} now, and {first.strategy.value} cannot be mixed with that"
+    if strategy is not None and strategy != first.manner:
+        return f"it is shared by {strategy} now, and {first.manner} cannot be mixed with that"
     percent, memory = sum(share.percent for share in wanted), sum(share.memory_bytes for share in wanted)
     if percent > WHOLE_PERCENT - used_percent:
         return f"{percent} % of its SMs are wanted, {max(0, WHOLE_PERCENT - used_percent)} % are free"

@@ -47,6 +47,8 @@ class HeldShare(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         gpu_memory_bytes: all that the GPU, or the partition, has; None where it does not tell.
         notes: what else a reader of the claim's status should know.
         placement: the partition of which it is a part; None for a part of the GPU itself.
+        counted: how the claim uses a device that several claims have at once, each as a whole (see `counted`); the
+            same for all of them. None for a part of a device.
     """
 
     device: str
@@ -62,6 +64,12 @@ class HeldShare(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     gpu_memory_bytes: int | None = None
     notes: tuple[str, ...] = ()
     placement: MigPlacement | None = None
+    counted: str | None = None
+
+    @property
+    def manner(self) -> str:
+        """What all shares of one device have in common, as a text that goes on from `it is shared by`."""
+        return self.strategy.value if self.counted is None else f"claims {self.counted}"
 
     @property
     def part_of(self) -> str:

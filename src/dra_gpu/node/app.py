@@ -141,7 +141,11 @@ class NodePlugin:
             on_change=lambda layout: publishing.set_contents(slices.arrange(layout)),
             on_trouble=tell,
             options=ViewOptions(
-                chosen.views, chosen.mig_profiles, chosen.shared_mig_profiles, numa_lists=chosen.numa_lists
+                chosen.views,
+                chosen.mig_profiles,
+                chosen.shared_mig_profiles,
+                numa_lists=chosen.numa_lists,
+                consumable_shares=chosen.consumable_shares,
             ),
             ours=own_partitions,
             expected_gpus=chosen.expected_gpus,
@@ -155,6 +159,7 @@ class NodePlugin:
             watch.inventory,
             budgets=journal.memory_budgets,
             holders=journal.partition_holders,
+            time_slices=journal.time_slice_holders,
             mps=mps,
         )
         stack.callback(machine.close)

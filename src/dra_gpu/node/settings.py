@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from dra_gpu.cdi.host_directory import HostDirectory
 from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.inventory.model import View
-from dra_gpu.inventory.options import DEFAULT_VIEWS
+from dra_gpu.inventory.options import DEFAULT_VIEWS, ConsumableShares, consumable_shares
 from dra_gpu.kubelet import sockets
 from dra_gpu.node.logs import LEVELS
 
@@ -52,6 +52,7 @@ class Settings:
         mig_profiles: names of the MIG profiles to publish; None for the usual ones of each GPU.
         shared_mig_profiles: names of the MIG profiles of which fractions are published, too.
         numa_lists: publish `numaNode` as a list.
+        consumable_shares: how several claims have one whole GPU or partition; None where each is one claim's alone.
         expected_gpus: how many GPUs the node should have; fewer are not published as final. None: whatever is found.
         rescan_period: seconds between two looks at the GPUs.
         gpu_timeout: seconds after which a GPU that does not answer is left out.
@@ -82,6 +83,7 @@ class Settings:
     mig_profiles: tuple[str, ...] | None
     shared_mig_profiles: tuple[str, ...]
     numa_lists: bool
+    consumable_shares: ConsumableShares | None
     expected_gpus: int | None
     rescan_period: float
     gpu_timeout: float
@@ -123,6 +125,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         mig_profiles=found.mig_profiles,
         shared_mig_profiles=found.shared_mig_profiles,
         numa_lists=found.numa_lists,
+        consumable_shares=found.consumable_shares,
         expected_gpus=found.expected_gpus,
         rescan_period=found.rescan_period,
         gpu_timeout=found.gpu_timeout,
@@ -229,6 +232,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         nargs="?",
         const=True,
     )
+    add(
+        "--consumable-shares",
+        "CONSUMABLE_SHARES",
+        "disabled",
+        "let several claims have one whole GPU or partition without limits: by memory, unlimited, or so many claims",
+        type=_consumable_shares,
+    )
     add("--expected-gpus", None, None, "do not publish before so many GPUs are there", type=_count)
     add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=seconds)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=seconds)
@@ -252,6 +262,13 @@ def _views(text: str) -> tuple[View, ...]:
     if unknown or not names:
         raise argparse.ArgumentTypeError(f"{text!r} must be some of {', '.join(known)}")
     return tuple(view for name, view in known.items() if name in names)
+
+
+def _consumable_shares(text: str) -> ConsumableShares | None:
+    try:
+        return consumable_shares(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _switch(text: str) -> bool:

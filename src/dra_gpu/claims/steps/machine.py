@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.partitions import PartitionHolder
 from dra_gpu.claims.shares import MemoryBudget, MpsShare
+from dra_gpu.claims.time_slices import TimeSliceHolder
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigPlacement
 from dra_gpu.inventory.sharing import SharingAbility
@@ -42,6 +43,9 @@ class Machine(Protocol):
 
     async def partition_holders(self, gpu: str) -> Sequence[PartitionHolder]:
         """Return the claims of this boot that hold partitions of a GPU."""
+
+    async def time_slice_holders(self, gpu: str) -> Sequence[TimeSliceHolder]:
+        """Return the claims of this boot that have set the time slice of a GPU which several claims have at once."""
 
     async def mig_mode(self, gpu: str) -> bool:
         """Tell whether a GPU is in MIG mode now."""
