@@ -34,6 +34,7 @@ _CONNECTIONS = 32
 _IN_FLIGHT = 16  # of one connection; further lines are not read meanwhile
 _BACKLOG = 32
 _LOCK_POLL_S = 0.1
+_READ_SECONDS = 5.0  # for an answer to be taken: callers wait for it
 
 _log = structlog.get_logger(__name__)
 
@@ -192,6 +193,9 @@ def _refusal(number: int, reason: str) -> Answer:
 async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
     try:
         writer.write(msgspec.json.encode(answer) + b"\n")
-        await writer.drain()
+        async with asyncio.timeout(_READ_SECONDS):
+            await writer.drain()
+    except TimeoutError:
+        writer.transport.abort()  # whoever does not read holds up neither the others nor the end of the service
     except ConnectionError:
         pass  # nobody waits any more

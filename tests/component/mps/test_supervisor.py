@@ -4,12 +4,14 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dra_gpu.mps import server as server_module
 from dra_gpu.mps.server import DirectoryBusyError, Server, hold_lock
 from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
 
@@ -165,3 +167,26 @@ async def test_a_running_call_ends_before_the_socket_goes(tmp_path):
     assert service.done == 1
     assert not (tmp_path / "mps.sock").exists()
     writer.close()
+
+
+class TalkativeService(SlowService):
+    """Answers at more length than any socket holds."""
+
+    async def clients(self, _gpu: str = "") -> tuple:
+        return ("x" * 4_000_000,)
+
+
+async def test_a_caller_who_does_not_read_holds_up_neither_the_others_nor_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_module, "_READ_SECONDS", 0.1)
+    server = Server(TalkativeService(), tmp_path / "mps.sock")
+    await server.start()
+    silent = socket.socket(socket.AF_UNIX)
+    silent.connect(str(tmp_path / "mps.sock"))
+    silent.send(b'{"call":"clients","id":1}\n' * 40)
+    while not server._calls:
+        await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(50):
+        await server.stop()
+
+    silent.close()
