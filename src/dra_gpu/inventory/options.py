@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from dra_gpu.inventory.model import View
 
 _MAX_DIGITS = 4
-DEFAULT_VIEWS = (View.GPU, View.SHARED, View.MIG, View.MONITOR)
+# Fractions of partitions among them: there are none until the operator lists a profile.
+DEFAULT_VIEWS = (View.GPU, View.SHARED, View.MIG, View.SHARED_MIG, View.MONITOR)
 
 
 @dataclass(frozen=True, slots=True)
