@@ -14,22 +14,62 @@ from pathlib import Path
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.outcome import ClaimRef
-from dra_gpu.inventory.model import Gpu
+from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement
 from dra_gpu.mps import service as mps
-from tests.unit.claims.world import LONG, FakeMps, FakeVendor, Node, config, ref, result, share
+from tests.unit.claims.world import (
+    EVERY_VIEW,
+    LONG,
+    FakeMps,
+    FakeVendor,
+    Node,
+    config,
+    inventory_of,
+    ref,
+    result,
+    share,
+)
+from tests.unit.inventory.boards import H100, partitionable
+from tests.unit.inventory.builders import gpu
 
 CLAIM = ref("u1", "job")
 SHARER = ref("u5", "share-job")
+TENANT = ref("u7", "partition-job")
 POD = "pod-of-u5"
+PARTITION = "gpu-3-mig-1g10gb-19-2"
+PLACE = MigPlacement(0, 2, 1)
 LIMIT = 200
+HARDWARE = ("hardware.json", "partitions.json", "mps.json")
 
 
 class DiskVendor(FakeVendor):
-    """GPUs whose settings outlive the process, as the hardware's do."""
+    """GPUs whose settings and partitions outlive the process, as the hardware's do."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self._partitions = path.with_name("partitions.json")
+        if self._partitions.exists():
+            saved = json.loads(self._partitions.read_text())
+            self.mig_modes = saved["modes"]
+            for uuid, *place in saved["instances"]:
+                self.put_instance(uuid, MigPlacement(*place))
+
+    async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
+        await super().set_mig_mode(gpu, enabled=enabled)
+        self._save()
+
+    async def create_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> MigInstance:
+        made = await super().create_mig_instance(gpu, placement)
+        self._save()
+        return made
+
+    async def destroy_mig_instance(self, gpu: Gpu, placement: MigPlacement) -> None:
+        await super().destroy_mig_instance(gpu, placement)
+        self._save()
+
+    def _save(self) -> None:
+        instances = [(uuid, it.profile, it.start, it.size) for uuid, it in self.instances]
+        self._partitions.write_text(json.dumps({"modes": self.mig_modes, "instances": instances}))
 
     async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
         settings = self._read()
@@ -118,18 +158,24 @@ class Mortal:
         return call
 
 
+#: Three GPUs, and one that can be partitioned.
+GPUS = [*(gpu(number) for number in range(3)), partitionable(H100, 3)]
+
+
 class MortalNode(Node):
     """A node with GPUs on disk; `fate` decides when its process dies."""
 
     def __init__(self, directory: Path, *, boot: str = "boot-1") -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory, gpus=3, boot=boot)
+        super().__init__(directory, boot=boot)
+        self.inventory = inventory_of(GPUS, options=EVERY_VIEW)
         self.vendor = DiskVendor(directory / "hardware.json")
         self.vendor.cgroups[POD] = f"/kubepods/{POD}"
         self.mps = DiskMps(directory / "mps.json")
         self.fate = Fate()
         self.api.add(CLAIM, result("gpu-0", "a"), result("gpu-1", "b"), configs=[config(**LONG)])
         self.api.add(SHARER, share("gpu-2-shared", 5), pods=[POD])
+        self.api.add(TENANT, share(f"{PARTITION}-shared", 7, memory="2Gi"))
 
     def wrapped_journal(self):
         return Mortal(self.journal, self.fate)
@@ -172,14 +218,16 @@ def lose_effects(node: Node, directory: Path) -> None:
     for uid in node.specs.claim_uids():
         node.specs.remove(uid)
     node.mps.held.clear()
-    for name in ("hardware.json", "mps.json"):
+    node.vendor.instances.clear()
+    node.vendor.mig_modes.clear()
+    for name in HARDWARE:
         (directory / name).unlink(missing_ok=True)
 
 
 SCENARIOS = {"prepare": prepare, "unprepare": unprepare, "repair": repair, "reboot": reboot}
 
 
-CLAIMS = {"whole": CLAIM, "share": SHARER}
+CLAIMS = {"whole": CLAIM, "share": SHARER, "partition": TENANT}
 
 
 def main(scenario: str, kind: str, directory: Path) -> int:

@@ -13,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dra_gpu.claims.outcome import ClaimRef, Prepared
 from dra_gpu.claims.record import Access, State
-from tests.component.claims.dying_node import DiskMps, DiskVendor, Fate, Mortal
-from tests.unit.claims.world import LONG, PATIENCE, FakeApi, Node, config, ref, result, share
+from tests.component.claims.dying_node import HARDWARE, DiskMps, DiskVendor, Fate, Mortal
+from tests.unit.claims.world import EVERY_VIEW, LONG, PATIENCE, FakeApi, Node, config, inventory_of, ref, result, share
+from tests.unit.inventory.boards import H100, partitionable
+from tests.unit.inventory.builders import gpu
 
 CLAIMS = {
     "u1": ("gpu-0",),
@@ -26,11 +28,32 @@ CLAIMS = {
     "s3": ("gpu-2-shared",),
     "mps": ("gpu-1",),
     "watch": ("gpu-0-monitor",),
+    "m1": ("gpu-3-mig-1g10gb-19-2",),
+    "m2": ("gpu-3-mig-1g10gb-19-3", "gpu-3-mig-3g40gb-9-4"),
+    "m3": ("gpu-3-mig-3g40gb-9-0",),
+    "m4": ("gpu-3",),
+    "p1": ("gpu-3-mig-1g10gb-19-2-shared",),
+    "p2": ("gpu-3-mig-1g10gb-19-2-shared",),
 }
-PERCENT = {"s1": 60, "s2": 30, "s3": 30}
+PERCENT = {"s1": 60, "s2": 30, "s3": 30, "p1": 60, "p2": 50}
+GPUS = [*(gpu(number) for number in range(3)), partitionable(H100, 3)]
 MPS = config(sharing={"strategy": "MPS"})
 UIDS = st.sampled_from(sorted(CLAIMS))
 BOUNDARIES = st.integers(0, 25)
+
+
+NUMBERS = {uid: number for number, uid in enumerate(sorted(PERCENT), 1)}
+
+
+def units(device: str) -> set[tuple[str, int]]:
+    """Return what a device takes, as memory units of its GPU; a device that is only watched takes nothing."""
+    if "monitor" in device:
+        return set()
+    size = 8
+    start = 0
+    if "-mig-" in device:
+        size, start = 4 if "3g40gb" in device else 1, int(device.removesuffix("-shared")[-1])
+    return {(device[:5], unit) for unit in range(start, start + size)}
 
 
 class Death(BaseException):
@@ -46,7 +69,8 @@ class Unwinding(Fate):
 
 class HistoryNode(Node):
     def __init__(self, directory: Path, api: FakeApi, boot: str) -> None:
-        super().__init__(directory, gpus=3, boot=boot)
+        super().__init__(directory, boot=boot)
+        self.inventory = inventory_of(GPUS, options=EVERY_VIEW)
         self.vendor = DiskVendor(directory / "hardware.json")
         self.vendor.cgroups = {uid: f"/kubepods/{uid}" for uid in CLAIMS}
         self.mps = DiskMps(directory / "mps.json")
@@ -76,6 +100,7 @@ class History(RuleBasedStateMachine):
         self.node = HistoryNode(self.directory, self.api, f"boot-{self.boots}")
         self.context = self.node.running()
         self.runner.run(self.context.__aenter__())
+        self.runner.run(self.node.look())
 
     def stop(self) -> None:
         self.node.fate.left = None
@@ -88,6 +113,8 @@ class History(RuleBasedStateMachine):
         assert self.runner.run(self.node.journal.records()) == []
         assert self.node.specs.claim_uids() == frozenset()
         assert self.node.vendor.settings() == {}
+        assert self.node.vendor.instances == {}
+        assert not any(self.node.vendor.mig_modes.values())
         assert self.node.mps.held == {}
         self.stop()
         self.runner.close()
@@ -98,7 +125,9 @@ class History(RuleBasedStateMachine):
 
     def allocate(self, uid: str) -> None:
         if uid in PERCENT:
-            self.api.add(self.ref(uid), share("gpu-2-shared", int(uid[1:]), percent=PERCENT[uid]), pods=[uid])
+            [device] = CLAIMS[uid]
+            allocated = share(device, NUMBERS[uid], percent=PERCENT[uid], memory="2Gi")
+            self.api.add(self.ref(uid), allocated, pods=[uid])
             return
         devices = [result(name, f"r{n}", admin="monitor" in name) for n, name in enumerate(CLAIMS[uid])]
         self.api.add(self.ref(uid), *devices, configs=[MPS if uid == "mps" else config(**LONG)])
@@ -107,10 +136,11 @@ class History(RuleBasedStateMachine):
         """Tell whether what was promised to others leaves too little for a claim."""
         others = self.promised - {uid}
         if uid in PERCENT:
-            return "u4" in others or PERCENT[uid] + sum(PERCENT.get(other, 0) for other in others) > 100
-        if uid == "u4" and others & PERCENT.keys():
-            return True
-        return any(set(CLAIMS[other]) & set(CLAIMS[uid]) for other in others)
+            beside = [other for other in others if other in PERCENT and CLAIMS[other] == CLAIMS[uid]]
+            others -= set(beside)
+            if PERCENT[uid] + sum(PERCENT[other] for other in beside) > 100:
+                return True
+        return any(units(mine) & units(theirs) for mine in CLAIMS[uid] for other in others for theirs in CLAIMS[other])
 
     @rule(uid=UIDS)
     def the_scheduler_allocates(self, uid):
@@ -174,9 +204,15 @@ class History(RuleBasedStateMachine):
         self.promised = {uid for uid in self.promised if ("team-a", f"claim-{uid}") in self.api.claims}
 
     @rule()
+    def the_gpus_are_looked_at(self):
+        before = [device.wire for device in self.node.inventory.devices.values()]
+        self.runner.run(self.node.look())
+        assert [device.wire for device in self.node.inventory.devices.values()] == before
+
+    @rule()
     def the_node_reboots(self):
         self.stop()
-        for name in ("hardware.json", "mps.json"):
+        for name in HARDWARE:
             (self.directory / name).unlink(missing_ok=True)
         shutil.rmtree(self.directory / "cdi", ignore_errors=True)
         self.boots += 1
@@ -211,7 +247,26 @@ class History(RuleBasedStateMachine):
         records = self.runner.run(self.node.journal.records())
         owned = frozenset(name for found in records for name in found.share_names)
         assert self.node.mps.names() <= owned
-        assert sum(limits.compute_percent or 0 for limits in self.node.mps.held.values()) <= 100
+        sums = Counter()
+        for (device, _), limits in self.node.mps.held.items():
+            sums[device] += limits.compute_percent or 0
+        assert all(percent <= 100 for percent in sums.values())
+
+    @invariant()
+    def partitions_belong_to_records_and_do_not_overlap_and_without_them_no_gpu_is_in_mig_mode(self):
+        records = self.runner.run(self.node.journal.records())
+        living = [found for found in records if found.boot_id == self.node.boot]
+        owned = {(part.gpu, part.placement) for found in living for part in found.partitions}
+        instances = set(self.node.vendor.instances)
+        assert instances <= owned
+        taken = Counter((gpu, unit) for gpu, place in instances for unit in range(8) if place.units >> unit & 1)
+        assert all(count == 1 for count in taken.values())
+        switched = {gpu for gpu, enabled in self.node.vendor.mig_modes.items() if enabled}
+        assert switched <= {part.gpu for found in living for part in found.partitions}
+        for found in living:
+            for part in found.partitions if found.state is State.PREPARED else ():
+                assert not part.foreign
+                assert (part.gpu, part.placement) in instances
 
     @invariant()
     @precondition(lambda self: self.promised)

@@ -11,8 +11,8 @@ from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.claims.record import State
 from dra_gpu.claims.shares import share_name
 from dra_gpu.mps.service import Limits
-from tests.component.claims.dying_node import CLAIM, POD, SHARER, MortalNode
-from tests.unit.claims.world import ref, share, share_id
+from tests.component.claims.dying_node import CLAIM, PARTITION, PLACE, POD, SHARER, TENANT, MortalNode
+from tests.unit.claims.world import mig_uuid, ref, share, share_id
 
 pytestmark = [pytest.mark.case("C31"), pytest.mark.case("C01"), pytest.mark.case("C14")]
 
@@ -177,4 +177,66 @@ def test_a_share_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_path):
             await assert_no_share_left(node)
 
     for disk in sweep("reboot", tmp_path, "share"):
+        asyncio.run(check(disk))
+
+
+async def assert_partitioned(node: MortalNode) -> None:
+    """The claim has one record, one partition on a GPU in MIG mode, one share of it, one file."""
+    [record] = await node.journal.records()
+    assert (record.ref, record.state, record.boot_id) == (TENANT, State.PREPARED, node.boot)
+    gpu = node.uuid(PARTITION)
+    assert node.vendor.mig_modes == {gpu: True}
+    assert set(node.vendor.instances) == {(gpu, PLACE)}
+    assert node.mps.held == {(mig_uuid(gpu, PLACE), share_name(share_id(7))): Limits(20, 2 * GIB)}
+    assert node.specs.claim_uids() == {TENANT.uid}
+
+
+async def assert_no_partition_left(node: MortalNode) -> None:
+    await assert_no_share_left(node)
+    assert node.vendor.instances == {}
+    assert not any(node.vendor.mig_modes.values())
+
+
+@pytest.mark.case("C74")
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_a_partition_is_found_by_the_next_prepare_and_destroyed_by_the_next_unprepare(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            assert isinstance(await node.prepare(TENANT), Prepared)
+            await assert_partitioned(node)
+            assert await node.unprepare(TENANT) is None
+            await assert_no_partition_left(node)
+
+    for disk in sweep(scenario, tmp_path, "partition"):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
+def test_a_partition_is_all_there_or_not_at_all_after_recovery_and_nobody_else_has_its_place(tmp_path, scenario):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk).running() as node:
+            other = node.api.add(ref("u8", "other"), "gpu-3-mig-3g40gb-9-0")
+            answer = await node.prepare(other)
+            kept = TENANT.uid in {record.ref.uid for record in await node.journal.records()}
+            assert isinstance(answer, Refusal) is kept
+            assert len(node.vendor.instances) <= 1
+            assert await node.unprepare(other) is None
+            await node.reconciler.recover()
+            await (assert_partitioned(node) if await node.journal.records() else assert_no_partition_left(node))
+
+    for disk in sweep(scenario, tmp_path, "partition"):
+        asyncio.run(check(disk))
+
+
+@pytest.mark.case("C22")
+def test_a_partition_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_path):
+    async def check(disk: Path) -> None:
+        async with MortalNode(disk, boot="boot-2").running() as node:
+            await node.reconciler.recover()
+            assert isinstance(await node.prepare(TENANT), Prepared)
+            await assert_partitioned(node)
+            assert await node.unprepare(TENANT) is None
+            await assert_no_partition_left(node)
+
+    for disk in sweep("reboot", tmp_path, "partition"):
         asyncio.run(check(disk))
