@@ -2,7 +2,8 @@
 
 A simulated node of 32 GPUs (so that 32 calls can meet 32 different ones), an API server in memory, and `dra-gpu node`
 from the environment that holds what a node gets and nothing else. The start is measured on a node of 8 GPUs. Where a
-target is missed, the plugin runs once more under a profiler and the functions that cost most are shown.
+target is missed, the plugin runs once more under a profiler and the functions that cost most are shown. What a node's
+slices make of the scheduler is measured on kube-scheduler's own allocator.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from pathlib import Path
 
 from dra_gpu_sim.local import plugin
 from dra_gpu_sim.node import SimulatedNode
-from tests.bench import client
+from tests.bench import client, packing, published, scheduling
 from tests.bench.cluster import Api, ApiError
-from tests.bench.figures import Row
+from tests.bench.figures import Row, over_runs
 from tests.bench.plugin import CallFailedError
 
 DRIVER = "gpu.nvidia.com"
@@ -110,13 +111,23 @@ def _bench(options: argparse.Namespace, root: Path) -> int:
             more, more_notes = client.measure(arguments)
             notes += [f"directory of the MPS service on {_file_system(large.paths.mps)}"]
         rows = [_named(row, "8 GPUs") for row in rows] + [_named(row, f"{len(devices)} GPUs") for row in more]
-        notes = [*notes, *more_notes, f"state directory on {_file_system(root)}", load]
-        client.show(rows, notes, options.output)
+        scheduler, skipped = _scheduler()
+        notes = [*notes, *more_notes, *skipped, f"state directory on {_file_system(root)}", load]
+        client.show([*rows, *scheduler], notes, options.output)
         missed = [row.key for row in rows if row.verdict == "MISS"]
         if missed and not options.no_profile:
             with _in_memory(large.paths.mps), _mps_service(large, options.python):
                 _profile(large, options.python, arguments, missed)
-    return int(bool(missed))
+    return int(bool(missed) or any(row.verdict == "MISS" for row in scheduler))
+
+
+def _scheduler() -> tuple[list[Row], list[str]]:
+    """What a node's slices cost the scheduler, and how full their order makes the node; notes on what was left out."""
+    if shutil.which("go") is None:
+        return [], ["scheduler: skipped, Go is not in PATH, and its allocator is a Go library"]
+    client.say("what the scheduler does with the slices of a node")
+    seen = published.scan()
+    return over_runs(scheduling.measure(seen)) + over_runs([packing.figures(packing.compare(seen))]), []
 
 
 def _shares(bed: Bed, devices: Sequence[str]) -> list[str]:
