@@ -115,7 +115,7 @@ def check_claim(entries: Sequence[Entry], requests: Sequence[Sequence[Wanted]]) 
         governed = [way for way in meant if entry.fits(way)]
         if not wrong and meant:
             yield from _ignored(entry, governed, entries[index + 1 :])
-        yield from _devices_by_name(entry, requests)
+        yield from _devices_by_name(entry, _governed(entry, entries, requests))
         yield from _without_effect(entry)
 
 
@@ -170,13 +170,16 @@ def mps_of(config: opaque.AnyConfig | None) -> MpsConfig | None:
     return (config.sharing.mps_config or MpsConfig()) if config.sharing.strategy is SharingStrategy.MPS else None
 
 
-def _devices_by_name(entry: Entry, requests: Sequence[Sequence[Wanted]]) -> Iterator[Problem]:
+def _devices_by_name(entry: Entry, total: int | None) -> Iterator[Problem]:
+    """Yield limits for devices that the config does not govern, of which there are `total` at most."""
     mps = mps_of(entry.config)
     limits = mps.default_per_device_pinned_memory_limit if mps else {}
-    total = _governed(entry, requests)
     for key in limits:
         field = f"{entry.path}.opaque.parameters.sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[{key[:80]!r}]"
         if key.startswith(_UUIDS):
+            if isinstance(entry.config, MigDeviceConfig):
+                reason = "is a UUID, and a partition that is made for the claim has none before"
+                yield Problem(field, reason, "write its index among the devices of this config")
             continue
         if not (key.isascii() and key.isdecimal() and str(int(key[:9])) == key):
             yield Problem(field, "is neither the UUID nor the index of a device", "write a UUID, or a number from 0")
@@ -185,11 +188,11 @@ def _devices_by_name(entry: Entry, requests: Sequence[Sequence[Wanted]]) -> Iter
             yield Problem(field, f"names no device: the config governs at most {total}", last)
 
 
-def _governed(entry: Entry, requests: Sequence[Sequence[Wanted]]) -> int | None:
-    """Return how many devices a config governs at most; None where that cannot be told."""
+def _governed(entry: Entry, entries: Sequence[Entry], requests: Sequence[Sequence[Wanted]]) -> int | None:
+    """Return how many devices a config governs at most; None where that cannot be told. Who watches is not governed."""
     total = 0
     for request in requests:
-        counts = [way.count for way in request if entry.applies(way) and entry.fits(way)]
+        counts = [way.count for way in request if not way.admin and governing(way, entries) is entry.config]
         if None in counts:
             return None
         total += max((count for count in counts if count is not None), default=0)

@@ -103,6 +103,7 @@ def _claim(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
     yield from configs.check_claim(entries, asked)
     if not problems:  # what a config that cannot be read was meant to say would only be guessed
         yield from pipes.check(asked, entries)
+        yield from pipes.mixed(asked, entries)
 
 
 def _domain(document: Mapping[str, Any], version: str) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dra_gpu.api.dra_gpu_v1alpha1 import SharedGpuConfig, SharedStrategy
+from dra_gpu.api.opaque import AnyConfig
 from dra_gpu.validation.configs import Entry, governing, mps_of
 from dra_gpu.validation.problem import Problem, warning
 from dra_gpu.validation.requests import Wanted
@@ -38,10 +39,33 @@ def check(requests: Sequence[Sequence[Wanted]], entries: Sequence[Entry]) -> Ite
             return
 
 
+def mixed(requests: Sequence[Sequence[Wanted]], entries: Sequence[Entry]) -> Iterator[Problem]:
+    """Yield a warning where shares of a claim could be of one GPU and have strategies that exclude each other."""
+    first: dict[object, bool] = {}
+    for ways in requests:
+        for way in ways:
+            if way.facts is None or not way.facts.shared or way.admin:
+                continue
+            sliced = not _by_mps(governing(way, entries))
+            if first.setdefault(way.facts.view, sliced) is not sliced:
+                yield warning(
+                    f"{way.path}.deviceClassName",
+                    "may bring a share of a GPU of which this claim has another one, by MPS the one and by time slices "
+                    "the other, which cannot be mixed on one GPU",
+                    "give both the same strategy, or a claim of its own to each",
+                )
+                return
+
+
 def _field(way: Wanted) -> str:
     if way.count is None:
         return "allocationMode"
     return "count" if way.count > 1 else "deviceClassName"
+
+
+def _by_mps(config: AnyConfig | None) -> bool:
+    """Tell whether a share is had by MPS, where the GPU can."""
+    return not isinstance(config, SharedGpuConfig) or config.strategy is not SharedStrategy.TIME_SLICING
 
 
 def _on_mps(way: Wanted, entries: Sequence[Entry]) -> tuple[int, int]:
@@ -49,10 +73,7 @@ def _on_mps(way: Wanted, entries: Sequence[Entry]) -> tuple[int, int]:
     if way.facts is None or way.admin:
         return 0, 0
     config = governing(way, entries)
-    if way.facts.shared:
-        mps = not isinstance(config, SharedGpuConfig) or config.strategy is not SharedStrategy.TIME_SLICING
-    else:
-        mps = mps_of(config) is not None
+    mps = _by_mps(config) if way.facts.shared else mps_of(config) is not None
     if not mps:
         return 0, 0
     return (1, _MANY) if way.count is None else (way.count, way.count)

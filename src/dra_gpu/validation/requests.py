@@ -130,6 +130,12 @@ def _access(way: Wanted) -> Iterator[Problem]:
             else 'write adminAccess: true (the namespace needs the label resource.kubernetes.io/admin-access: "true"), '
             "or use class gpu.nvidia.com",
         )
+    elif way.admin and view in (View.MIG, View.SHARED_MIG):
+        yield Problem(
+            f"{way.path}.adminAccess",
+            "is true for a partition, which is only there while a claim uses it: there is nothing to watch",
+            "use class monitor.nvidia.com, which shows the whole GPU",
+        )
     elif way.admin and view not in (None, View.MONITOR):
         yield warning(
             f"{way.path}.adminAccess",

@@ -186,6 +186,13 @@ def test_a_limit_for_a_device_that_the_config_does_not_govern_is_refused(key):
     assert problem.field == f"{PARAMETERS}.sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[{key!r}]"
 
 
+def test_a_partition_has_no_uuid_to_name_it_by():
+    mps = {"defaultPerDevicePinnedMemoryLimit": {"0": "5Gi", "MIG-8f2c": "5Gi"}}
+    entry = config("MigDeviceConfig", sharing={"strategy": "MPS", "mpsConfig": mps})
+
+    assert the_one(claim(request(cls="mig.nvidia.com"), configs=[entry])).field.endswith("['MIG-8f2c']")
+
+
 def test_an_index_counts_among_all_devices_that_the_config_governs():
     mps = {"defaultPerDevicePinnedMemoryLimit": {"2": "5Gi", "3": "5Gi"}}
     document = claim(

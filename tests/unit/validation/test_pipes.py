@@ -46,7 +46,6 @@ def test_what_may_become_several_is_a_warning(document):
     [
         claim(share()),
         claim(share(count=2), configs=[SLICES]),
-        claim(share("a"), share("b"), configs=[config("SharedGpuConfig", requests=["b"], strategy="TimeSlicing")]),
         claim(request(count=4)),
         claim(request("a"), share("b")),
         claim(request(count=2), configs=[config(sharing={"strategy": "TimeSlicing"})]),
@@ -56,6 +55,15 @@ def test_what_may_become_several_is_a_warning(document):
 )
 def test_one_device_on_mps_or_none_is_fine(document):
     assert problems(document) == ()
+
+
+def test_shares_with_strategies_that_exclude_each_other_may_meet_on_one_gpu():
+    slices = config("SharedGpuConfig", requests=["b"], strategy="TimeSlicing")
+    problem = the_one(claim(share("a"), share("b"), configs=[slices]), Severity.WARNING)
+
+    assert problem.field == "spec.devices.requests[1].exactly.deviceClassName"
+    assert "cannot be mixed" in problem.reason
+    assert problems(claim(share("a"), share("b", "shared.mig.nvidia.com"), configs=[slices])) == ()
 
 
 def test_a_config_that_cannot_be_read_does_not_lead_to_guesses():

@@ -105,7 +105,15 @@ def test_monitor_cannot_be_an_alternative():
     assert problem.field == "spec.devices.requests[0].firstAvailable[1].deviceClassName"
 
 
-@pytest.mark.parametrize("cls", ["gpu.nvidia.com", "mig.nvidia.com", "shared.gpu.nvidia.com"])
+@pytest.mark.parametrize("cls", ["mig.nvidia.com", "shared.mig.nvidia.com"])
+def test_there_is_nothing_to_watch_of_a_partition(cls):
+    problem = the_one(claim(request(cls=cls, adminAccess=True)))
+
+    assert problem.field == f"{PLACE}.adminAccess"
+    assert "monitor.nvidia.com" in problem.remedy
+
+
+@pytest.mark.parametrize("cls", ["gpu.nvidia.com", "shared.gpu.nvidia.com"])
 def test_admin_access_to_other_views_works_only_on_free_gpus_and_monitor_is_named(cls):
     problem = the_one(claim(request(cls=cls, adminAccess=True)), Severity.WARNING)
 
