@@ -345,6 +345,7 @@ class Node:
             lambda: self.inventory,
             budgets=self.journal.memory_budgets,
             holders=self.journal.partition_holders,
+            time_slices=self.journal.time_slice_holders,
             mps=self.mps,
         )
         claim_locks, gpu_locks = (kind(self.directory / "state" / "locks") for kind in (ClaimLocks, GpuLocks))
