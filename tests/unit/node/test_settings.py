@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from dra_gpu.inventory.model import View
+from dra_gpu.inventory.options import ConsumableShares
 from dra_gpu.node import settings
 
 
@@ -54,8 +55,23 @@ def test_numa_nodes_are_lists_only_where_the_operator_says_so(arguments, variabl
 
 
 @pytest.mark.parametrize(
+    ("arguments", "variable", "chosen"),
+    [
+        ([], "", None),
+        (["--consumable-shares=memory"], "", ConsumableShares(counts_memory=True)),
+        ([], "unlimited", ConsumableShares()),
+        (["--consumable-shares=4"], "memory", ConsumableShares(number=4)),
+        (["--consumable-shares=disabled"], "memory", None),
+    ],
+)
+def test_whole_gpus_are_one_claims_alone_unless_the_operator_says_otherwise(arguments, variable, chosen):
+    assert parse("--node-name=a", *arguments, CONSUMABLE_SHARES=variable).consumable_shares == chosen
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
+        "--consumable-shares=0",
         "--numa-lists=perhaps",
         "--views=nothing",
         "--views=",
