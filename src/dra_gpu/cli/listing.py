@@ -256,11 +256,11 @@ def _by_size(device: resource_v1.Device) -> tuple[Fraction, str]:
 def free(gpu: ListedGpu) -> tuple[int, int | None]:
     """Return what shares can still be given of a GPU: percent of its SMs, and bytes of its memory (None: unknown).
 
-    Nothing while somebody has all of it, or a partition.
+    Nothing while somebody has all of it, alone or with others, or a partition.
     """
     counted = [holder for holder in gpu.holders if not holder.admin]
     total = None if gpu.memory == "-" else quantity.parse_int(gpu.memory)
-    if any(not holder.share or holder.profile for holder in counted):
+    if any(not holder.share or holder.profile or holder.view == View.GPU.value for holder in counted):
         return 0, 0
     percent = sum(quantity.parse_int(holder.capacities.get(capacities.COMPUTE_PERCENT, "0")) for holder in counted)
     memory = sum(quantity.parse_int(holder.capacities.get(capacities.MEMORY, "0")) for holder in counted)

@@ -100,6 +100,7 @@ def test_what_the_node_has_not_said_is_not_guessed():
         ([], (100, 80 * 2**30)),
         ([share("a", 20, "10Gi"), share("b", 30, "20Gi")], (50, 50 * 2**30)),
         ([claim("whole", "gpu-0")], (0, 0)),
+        ([claim("whole with others", "gpu-0", share="1", consumed={"memory": "1Gi"})], (0, 0)),
         ([claim("watch", "gpu-0-monitor", admin=True)], (100, 80 * 2**30)),
     ],
 )

@@ -119,7 +119,7 @@ def test_the_api_server_takes_the_slices_of_every_board(board, mode):
         if one.view in (View.GPU, View.MIG):
             for value, default, minimum, step in policies(one.wire).values():
                 amounts = [quantity.parse(text) for text in (value, default, minimum, step or "0")]
-                assert amounts[1] <= amounts[0]
+                assert amounts[2] <= amounts[1] <= amounts[0]
                 assert amounts[2] + amounts[3] <= amounts[0]
                 assert not amounts[3] or (amounts[1] - amounts[2]) % amounts[3] == 0
 
