@@ -23,7 +23,7 @@ _PATCHES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_TIMEOUT_SECONDS = 15.0
+_TIMEOUT_SECONDS = 30.0
 
 
 class ApiError(Exception):

@@ -20,7 +20,7 @@ from lab.progress import Progress
 from lab.settings import Settings, boot_id
 from lab.traces import remove_outside_traces
 
-_NODES_READY_WITHIN_SECONDS = 60.0
+_NODES_READY_WITHIN_SECONDS = 180.0
 _LOCK_WITHIN_SECONDS = 180.0
 
 

@@ -16,7 +16,7 @@ from lab.processes import Process
 from lab.settings import Settings
 
 _HOST = "127.0.0.1"
-_READY_WITHIN_SECONDS = 60.0
+_READY_WITHIN_SECONDS = 180.0
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 

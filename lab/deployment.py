@@ -19,7 +19,7 @@ from lab.settings import Settings
 from lab.simulated import SimulatedGpus
 
 _DEPLOY = Path(__file__).parent.parent / "deploy"
-_APPLY_WITHIN_SECONDS = 60.0
+_APPLY_WITHIN_SECONDS = 120.0
 _STOP_WITHIN_SECONDS = 30.0
 _PUBLISH_WITHIN_SECONDS = 90.0
 _DRIVER = "gpu.nvidia.com"

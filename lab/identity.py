@@ -16,7 +16,7 @@ from lab.layout import Layout, Node
 NAMESPACE = "dra-gpu"
 SERVICE_ACCOUNT = "dra-gpu-node"
 _TOKEN_SECONDS = 24 * 3600
-_PLACEHOLDER_WITHIN_SECONDS = 30.0
+_PLACEHOLDER_WITHIN_SECONDS = 120.0
 
 
 def write_credentials(layout: Layout, api: Api, node: Node) -> None:
@@ -68,7 +68,9 @@ def _placeholder(api: Api, node: Node) -> Json:
     path = f"{pods}/{name}"
     if not api.exists(path):
         account = path_of("v1", "serviceaccounts", SERVICE_ACCOUNT, namespace=NAMESPACE)
-        wait_until(f"ServiceAccount {NAMESPACE}/{SERVICE_ACCOUNT}", lambda: api.exists(account), 10.0)
+        wait_until(
+            f"ServiceAccount {NAMESPACE}/{SERVICE_ACCOUNT}", lambda: api.exists(account), _PLACEHOLDER_WITHIN_SECONDS
+        )
         _create_unless_there(api, pods, _manifest(name, node))
     wait_until(
         f"pod {NAMESPACE}/{name} running",

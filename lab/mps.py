@@ -17,8 +17,8 @@ from lab.layout import Layout, Node
 from lab.processes import Process, listens
 from lab.simulated import SimulatedGpus
 
-_LISTENS_WITHIN_SECONDS = 20.0
-_STOPPED_WITHIN_SECONDS = 20.0
+_LISTENS_WITHIN_SECONDS = 60.0
+_STOPPED_WITHIN_SECONDS = 60.0
 _SHORT_UUID = 8
 
 

@@ -14,8 +14,8 @@ from lab.layout import Layout, Node
 from lab.processes import Process, listens
 from lab.settings import Settings
 
-_CONTAINERD_WITHIN_SECONDS = 30.0
-_IMPORT_WITHIN_SECONDS = 60.0
+_CONTAINERD_WITHIN_SECONDS = 90.0
+_IMPORT_WITHIN_SECONDS = 180.0
 
 _CONTAINERD_CONFIG = """\
 version = 3

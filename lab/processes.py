@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab.errors import LabError
 
-_STARTED_WITHIN_SECONDS = 5.0
+_STARTED_WITHIN_SECONDS = 30.0
 _START_TIME_FIELD = 22
 _RECORD_AND_EXEC = (
     'record="$1"; procs="$2"; shift 2; '

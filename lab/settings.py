@@ -3,11 +3,15 @@
 import json
 import secrets
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lab.layout import Layout, Node
+
+_LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+#: Where ports are looked for: above those of well-known services, below those of Kubernetes' NodePorts.
+_PORTS = (10_000, 30_000)
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,21 @@ def _file(layout: Layout) -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return `count` different ports; all are bound at once while they are chosen, so that none is given twice."""
+    """Return `count` different ports that the kernel gives to nobody by itself.
+
+    One of its own choice would be given away while the server behind it is stopped, even to a client that tries to
+    reach that server and so connects to itself (Source: ip-sysctl, ip_local_port_range).
+    """
+    low, high = (int(number) for number in _LOCAL_PORTS.read_text().split())
+    candidates = [port for port in range(*_PORTS) if not low <= port <= high] or list(range(*_PORTS))
+    secrets.SystemRandom().shuffle(candidates)
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        taken: list[int] = []
+        for port in candidates:
+            if len(taken) == count:
+                break
+            one = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                taken.append(port)
+        return taken

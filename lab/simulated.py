@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab.errors import LabError
 
-_SIMULATOR_WITHIN_SECONDS = 60.0
+_SIMULATOR_WITHIN_SECONDS = 180.0
 #: Where the simulator's state is in a container, for the nvidia-smi stand-in and the workload client.
 STATE_IN_CONTAINER = "/run/dra-gpu-sim"
 #: The program that attaches to a GPU, allocates and holds, as a CUDA program would.
