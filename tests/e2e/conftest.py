@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 from lab import cluster as lab_cluster
-from lab.api import Json, wait_until
+from lab.api import Json
 from lab.deployment import stop_drivers
 from lab.layout import Layout
 from lab.progress import Progress
@@ -22,6 +22,7 @@ from tests.e2e.harness.budget import BudgetPlugin
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import TestNamespace
+from tests.e2e.harness.waiting import wait_until
 
 GPUS = 8
 
@@ -76,7 +77,7 @@ class NamespaceFactory:
         namespace = TestNamespace(api, name)
         self._stack.callback(namespace.clean)
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        wait_until(f"service account of {name}", lambda: api.exists(account), 15.0)
+        wait_until(f"service account of {name}", lambda: api.exists(account))
         return namespace
 
 

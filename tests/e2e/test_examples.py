@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lab.api import path_of, wait_until
+from lab.api import path_of
 from lab.build import bin_dir
 
 from dra_gpu_sim import checker
@@ -22,6 +22,7 @@ from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import TestNamespace
 from tests.e2e.harness.objects import Json, claim, pod
 from tests.e2e.harness.shares import device_status, memory_mechanism
+from tests.e2e.harness.waiting import PATIENCE, wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: The longest time slice, as the driver counts them (Source: nvidia-smi compute-policy).
@@ -50,8 +51,13 @@ SHOWN = {
     "a-fifth.yaml": Shows(sms=26),
     "alternatives.yaml": Shows(),
     "extended-resource.yaml": Shows(),
+    "fraction-of-a-partition.yaml": Shows(sms=30),
     "four-jobs-one-gpu.yaml": Shows(sms=26, pods=4, one_gpu=True),
+    "mig-extended-resource.yaml": Shows(sms=16),
+    "mig.yaml": Shows(sms=60),
     "monitor.yaml": Shows(gpus=8, sms=None),
+    "mps.yaml": Shows(sms=66),
+    "nvlink-pair.yaml": Shows(gpus=2, sms=None),
     "time-slice.yaml": Shows(),
     "whole-gpu.yaml": Shows(),
 }
@@ -103,7 +109,7 @@ def listed(driver: DriverOnNode) -> list[Json]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     ).stdout
     gpus: list[Json] = json.loads(text)["gpus"]
     return gpus
@@ -117,7 +123,7 @@ def apply(driver: DriverOnNode) -> Iterator[Callable[[str], Path]]:
         def run(name: str) -> Path:
             file = EXAMPLES / name
             delete = ("delete", "--ignore-not-found", "-f", str(file))
-            stack.callback(driver.cluster.kubectl, *delete, seconds=60.0)
+            stack.callback(driver.cluster.kubectl, *delete)
             driver.cluster.kubectl("apply", "-f", str(file))
             return file
 
@@ -130,13 +136,13 @@ def test_an_example_runs_as_it_is_and_its_pods_see_their_gpus(
     name: str, apply: Callable[[str], Path], cluster: Cluster
 ) -> None:
     file, shown = apply(name), SHOWN[name]
-    wait_until(f"{shown.pods} pods", lambda: len(pods_of(file, cluster)) == shown.pods, 10.0)
+    wait_until(f"{shown.pods} pods", lambda: len(pods_of(file, cluster)) == shown.pods)
 
     pods = pods_of(file, cluster)
     uuids = set()
     for each in pods:
         each.where.wait_running(each.name)
-        wait_until(f"{each.name} lists its GPUs", partial(each.lists, shown.gpus), 10.0)
+        wait_until(f"{each.name} lists its GPUs", partial(each.lists, shown.gpus))
         uuids |= {uuid for container in each.containers for uuid in each.uuids(container)}
         if shown.sms is not None:
             at = ("exec", "-n", each.where.name, each.name, "-c", each.containers[0], "--")

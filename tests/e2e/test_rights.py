@@ -6,13 +6,14 @@ The token is the one that the plugin runs with in the other tests: bound to a po
 from collections.abc import Callable, Iterator
 
 import pytest
-from lab.api import Api, ApiError, Json, path_of, wait_until
+from lab.api import Api, ApiError, Json, path_of
 from lab.identity import node_token
 
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.namespace import TestNamespace
 from tests.e2e.harness.objects import claim, claim_template, device_request
 from tests.e2e.harness.slices import SLICES
+from tests.e2e.harness.waiting import wait_until
 
 MONITOR = "monitor.nvidia.com"
 pytestmark = pytest.mark.budget(5)
@@ -23,8 +24,24 @@ def plugin_api(cluster: Cluster) -> Api:
     """The API with the rights of the plugin on the test node."""
     api = cluster.api_with(node_token(cluster.api, cluster.node))
     # An admission policy takes effect a moment after it was written.
-    wait_until("the slice policy in force", lambda: _refusal(api, a_slice("probe", "another-node")) is not None, 15.0)
+    wait_until("the slice policy in force", lambda: _refusal(api, a_slice("probe", "another-node")) is not None)
     return api
+
+
+@pytest.fixture(scope="module", autouse=True)
+def monitor_policy(cluster: Cluster) -> None:
+    """The policy about the monitor class, which takes effect a moment after it was written, too."""
+    claims = path_of("resource.k8s.io/v1", "resourceclaims", namespace="default")
+
+    def refused() -> bool:
+        try:
+            cluster.api.create(claims, claim("probe", device_request("look", MONITOR)))
+        except ApiError as error:
+            return error.status == 422
+        cluster.api.delete(f"{claims}/probe")
+        return False
+
+    wait_until("the policy about the monitor class in force", refused)
 
 
 def a_slice(name: str, node_name: str, driver: str = "gpu.nvidia.com") -> Json:

@@ -4,13 +4,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from lab.api import wait_until
 
 from dra_gpu_sim import checker
 from tests.e2e.harness import newer_version
 from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import TestNamespace
-from tests.e2e.harness.objects import claim_template, device_request, first_available, pod
+from tests.e2e.harness.objects import Container, claim_template, device_request, first_available, pod
 from tests.e2e.harness.shares import (
     CLIENT,
     GIB,
@@ -24,9 +23,14 @@ from tests.e2e.harness.shares import (
     share_request,
     uuid_of_gpu,
 )
+from tests.e2e.harness.waiting import wait_until
 
 FIVE = ("one", "two", "three", "four", "five")
 NEWER = (sys.executable, newer_version.__file__)
+#: A client whose container outlives it until somebody lets it go.
+LEAVES_LATER = Container(
+    script="mkfifo /tmp/commands; cuda-client 0<>/tmp/commands; until [ -e /tmp/go ]; do sleep 0.1; done; exit 1"
+)
 GPU, INDEX, OTHER_GPU = "gpu-5", 5, "gpu-6"
 
 
@@ -57,7 +61,7 @@ def start(namespace: TestNamespace, uuid: str) -> Callable[..., None]:
 def five(namespace: TestNamespace, workloads: Workloads, start: Callable[..., None]) -> dict[str, checker.Client]:
     """Five pods that run and have a fifth of one GPU each; pod name -> its client as the hardware sees it."""
     start(*FIVE)
-    namespace.wait_running(*FIVE, seconds=25.0)
+    namespace.wait_running(*FIVE)
     return workloads.all_attached(FIVE)
 
 
@@ -131,12 +135,12 @@ def test_a_sixth_waits_until_one_leaves_and_a_whole_gpu_until_all_have(
 
     namespace.delete_pod("three")
 
-    namespace.wait_running("six", seconds=20.0)
+    namespace.wait_running("six")
     assert workloads.attached("six").sms == SMS_OF_A_FIFTH
     assert "nodeName" not in namespace.pod("greedy")["spec"]
     for name in ("one", "two", "four", "five", "six"):
         namespace.delete_pod(name)
-    namespace.wait_running("greedy", seconds=20.0)
+    namespace.wait_running("greedy")
     assert not workloads.attached("greedy").mps
 
 
@@ -210,7 +214,7 @@ def test_the_mps_service_is_killed_and_comes_back_without_harm_to_any_client(
     driver.mps.kill_service()
     start("three")
 
-    namespace.wait_running("three", seconds=20.0)
+    namespace.wait_running("three")
     assert workloads.attached("three").sms == SMS_OF_A_FIFTH
     assert workloads.all_attached(("one", "two")) == before
     assert driver.mps.daemon_pid(uuid) == daemon
@@ -224,7 +228,7 @@ def test_a_killed_control_daemon_is_started_again_its_claims_are_told_and_the_ot
     namespace.create(
         claim_template("here", share_request(uuid)),
         claim_template("there", share_request(other)),
-        pod("hit", CLIENT, templates={"gpu": "here"}, restart="OnFailure"),
+        pod("hit", LEAVES_LATER, templates={"gpu": "here"}, restart="OnFailure"),
         pod("spared", CLIENT, templates={"gpu": "there"}, restart="OnFailure"),
     )
     namespace.wait_running("hit", "spared")
@@ -233,14 +237,16 @@ def test_a_killed_control_daemon_is_started_again_its_claims_are_told_and_the_ot
 
     killed = driver.mps.kill_daemon(uuid)
 
-    wait_until("the daemon started again", lambda: driver.mps.daemon_pid(uuid) not in {None, killed}, 10.0)
-    wait_until("the container started again", lambda: namespace.container_ids("hit")["main"][1] == 1, 20.0)
+    # It is told once the daemon is there again with its shares. A container that starts before finds no MPS.
+    told = namespace.wait_event(namespace.claim_of("hit")["metadata"]["name"], "MpsDaemonEnded")
+    assert driver.mps.daemon_pid(uuid) not in {None, killed}
+    driver.cluster.kubectl("exec", "-n", namespace.name, "hit", "--", "touch", "/tmp/go")
+    wait_until("the container started again", lambda: namespace.container_ids("hit")["main"][1] == 1, 100.0)
     again = workloads.attached("hit")
     assert (again.sms, again.memory_limit) == (SMS_OF_A_FIFTH, 10 * GIB)
     assert again.pid != before["hit"].pid
     assert workloads.attached("spared") == before["spared"]
     assert namespace.container_ids("spared") == spared
-    told = namespace.wait_event(namespace.claim_of("hit")["metadata"]["name"], "MpsDaemonEnded", seconds=25.0)
     assert uuid in told
     assert not namespace.events(namespace.claim_of("spared")["metadata"]["name"], "MpsDaemonEnded")
 

@@ -13,6 +13,8 @@ from lab.deployment import apply_manifests
 from lab.layout import Layout, Node
 from lab.settings import Settings
 
+from tests.e2e.harness.waiting import PATIENCE
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -36,7 +38,7 @@ class Cluster:
         admin = self.api
         return Api(admin.host, admin.port, admin.ca, token)
 
-    def kubectl(self, *arguments: str, seconds: float = 30.0) -> str:
+    def kubectl(self, *arguments: str, seconds: float = PATIENCE) -> str:
         """Run the cluster's own kubectl and return what it prints; raises AssertionError with its words if it fails."""
         command = [str(bin_dir() / "kubectl"), f"--kubeconfig={self.layout.kubeconfig}", *arguments]
         result = subprocess.run(
@@ -79,18 +81,23 @@ class Cluster:
         ctr = [str(bin_dir() / "ctr"), "-a", str(self.node.containerd_socket), "-n", "k8s.io"]
         identifier = container_id.rpartition("/")[2]
         subprocess.run(
-            [*ctr, "tasks", "kill", "--signal", "SIGKILL", identifier], check=True, capture_output=True, timeout=20
+            [*ctr, "tasks", "kill", "--signal", "SIGKILL", identifier],
+            check=True,
+            capture_output=True,
+            timeout=PATIENCE,
         )
 
     def cut_power(self) -> None:
         """End the kubelet and every container of the test node at once; containerd stays, and nothing is tidied up."""
         self.layout.kubelet(self.node).stop(signal.SIGKILL)
         ctr = [str(bin_dir() / "ctr"), "-a", str(self.node.containerd_socket), "-n", "k8s.io"]
-        listed = subprocess.run([*ctr, "tasks", "ls", "-q"], check=True, capture_output=True, text=True, timeout=20)
+        listed = subprocess.run(
+            [*ctr, "tasks", "ls", "-q"], check=True, capture_output=True, text=True, timeout=PATIENCE
+        )
         for identifier in listed.stdout.split():
             # One may have ended by itself meanwhile.
             command = [*ctr, "tasks", "kill", "--signal", "SIGKILL", identifier]
-            subprocess.run(command, check=False, capture_output=True, timeout=20)
+            subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE)
 
     def forget_kubelet_claims(self) -> None:
         """Remove the kubelet's own record of prepared claims; only while it is stopped."""

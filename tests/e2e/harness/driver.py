@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lab.api import wait_until
 from lab.driver import DriverInstance
 from lab.identity import write_credentials
 from lab.mps import MpsOnNode
@@ -11,6 +10,7 @@ from lab.simulated import SimulatedGpus
 
 from tests.e2e.harness.cluster import Cluster
 from tests.e2e.harness.slices import devices_of
+from tests.e2e.harness.waiting import PATIENCE, wait_until
 
 _LISTENING = "listening for the kubelet"
 _REGISTERED = "registered with the kubelet"
@@ -79,11 +79,11 @@ class DriverOnNode:
         self._launch(self.current)
         self.wait_registered()
 
-    def wait_registered(self, seconds: float = 20.0) -> None:
+    def wait_registered(self, seconds: float = PATIENCE) -> None:
         """Wait until the kubelet has registered `current` since it was last started; a failure shows its log."""
         self._wait_logged(_REGISTERED, seconds)
 
-    def wait_listening(self, seconds: float = 20.0) -> None:
+    def wait_listening(self, seconds: float = PATIENCE) -> None:
         """Wait until `current` has its sockets, which a kubelet that starts later finds at once."""
         self._wait_logged(_LISTENING, seconds)
 
@@ -120,7 +120,7 @@ class DriverOnNode:
         self.others.clear()
         self.current = None
 
-    def wait_published(self, gpus: int, seconds: float = 20.0) -> None:
+    def wait_published(self, gpus: int, seconds: float = PATIENCE) -> None:
         """Wait until a complete pool with that many whole GPUs is published; a failure shows the plugin's log."""
         api, node_name = self.cluster.api, self.cluster.node.name
 

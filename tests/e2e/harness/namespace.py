@@ -2,14 +2,14 @@
 
 import re
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lab.api import Api, ApiError, path_of, wait_until
+from lab.api import Api, ApiError, path_of
 
 from tests.e2e.harness.objects import REPORT_END
+from tests.e2e.harness.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 _RESOURCE_V1 = "resource.k8s.io/v1"
@@ -17,8 +17,7 @@ _RESOURCE_V1 = "resource.k8s.io/v1"
 #: back after 60 to 90 s, or at once when the pod changes. Kubernetes' own race (Source: K8s v1.37
 #: plugin/pkg/auth/authorizer/node), not the driver's, so that tests need not wait for it.
 _AUTHORIZER_LAGGED = "no relationship found between node"
-_KUBELET_COMES_BACK_SECONDS = 95.0
-_AUTHORIZER_LAGS_SECONDS = 3.0
+_LOOK_FOR_LAG_SECONDS = 3.0
 _COLLECTIONS = {
     "Pod": ("v1", "pods"),
     "ResourceClaim": (_RESOURCE_V1, "resourceclaims"),
@@ -82,29 +81,22 @@ class TestNamespace:
             for result in one.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
         )
 
-    def wait_running(self, *names: str, seconds: float = 15.0) -> float:
+    def wait_running(self, *names: str, seconds: float = PATIENCE) -> float:
         """Wait until the pods run with all containers; return the seconds it took; a failure tells their events."""
         began = time.monotonic()
         for name in names:
-            with suppress(TimeoutError):
-                wait_until(f"pod {name} running", partial(self._runs, name), _AUTHORIZER_LAGS_SECONDS)
-                continue
-            lagged = _AUTHORIZER_LAGGED in self._story(name)
-            if lagged:
-                self.api.patch(self._pod(name), {"metadata": {"annotations": {"e2e.dra-gpu.dev/try-again": "now"}}})
-            left = _KUBELET_COMES_BACK_SECONDS if lagged else began + seconds - time.monotonic()
             try:
-                wait_until(f"pod {name} running", partial(self._runs, name), left)
+                wait_until(f"pod {name} running", _Running(self, name), seconds)
             except TimeoutError as error:
                 raise AssertionError(f"{error}; {self._story(name)}") from error
         return time.monotonic() - began
 
-    def wait_unschedulable(self, *names: str, seconds: float = 15.0) -> None:
+    def wait_unschedulable(self, *names: str, seconds: float = PATIENCE) -> None:
         """Wait until the scheduler has looked at the pods and found no place for them."""
         for name in names:
             wait_until(f"pod {name} unschedulable", partial(self._unschedulable, name), seconds)
 
-    def wait_event(self, name: str, reason: str, seconds: float = 15.0) -> str:
+    def wait_event(self, name: str, reason: str, seconds: float = PATIENCE) -> str:
         """Wait until an object of this namespace has an event with that reason; return its message."""
         try:
             wait_until(f"event {reason} of {name}", lambda: bool(self.events(name, reason)), seconds)
@@ -125,7 +117,7 @@ class TestNamespace:
         (status,) = self.pod(pod_name)["status"]["resourceClaimStatuses"]
         return self.claim(status["resourceClaimName"])
 
-    def wait_gone(self, *names: str, seconds: float = 15.0) -> float:
+    def wait_gone(self, *names: str, seconds: float = PATIENCE) -> float:
         """Wait until the pods do not exist any more; return the seconds it took."""
         began = time.monotonic()
         for name in names:
@@ -136,7 +128,7 @@ class TestNamespace:
         """Delete a pod; 0 seconds is what `kubectl delete --force` sends."""
         self.api.delete(self._pod(name), grace_seconds=grace_seconds)
 
-    def delete_claim(self, name: str, seconds: float = 15.0) -> None:
+    def delete_claim(self, name: str, seconds: float = PATIENCE) -> None:
         """Delete a ResourceClaim and wait until it has gone, which it does once nobody is entered as using it."""
         path = path_of(_RESOURCE_V1, "resourceclaims", name, namespace=self.name)
         self.api.delete(path)
@@ -146,7 +138,7 @@ class TestNamespace:
         """Return what a container has printed."""
         return self.api.text(f"{self._pod(pod_name)}/log", container=container)
 
-    def report(self, pod_name: str, container: str = "main", seconds: float = 10.0) -> Report:
+    def report(self, pod_name: str, container: str = "main", seconds: float = PATIENCE) -> Report:
         """Wait for the report that `objects.REPORT` prints, and return it."""
         wait_until(f"report of {pod_name}/{container}", lambda: REPORT_END in self.log(pod_name, container), seconds)
         return Report.parse(self.log(pod_name, container))
@@ -156,7 +148,7 @@ class TestNamespace:
         statuses = self.pod(pod_name)["status"]["containerStatuses"]
         return {status["name"]: (status["containerID"], status["restartCount"]) for status in statuses}
 
-    def clean(self, seconds: float = 40.0) -> None:
+    def clean(self, seconds: float = PATIENCE) -> None:
         """Delete the pods, wait until their claims are released, then let the namespace go."""
         pods = path_of("v1", "pods", namespace=self.name)
         for item in self.api.items(pods):
@@ -171,7 +163,8 @@ class TestNamespace:
     def _absent(self, name: str) -> bool:
         return not self.api.exists(self._pod(name))
 
-    def _runs(self, name: str) -> bool:
+    def runs(self, name: str) -> bool:
+        """Tell whether a pod runs with all its containers."""
         status = self.pod(name).get("status", {})
         statuses = status.get("containerStatuses") or []
         return status.get("phase") == "Running" and all("running" in one.get("state", {}) for one in statuses)
@@ -179,6 +172,14 @@ class TestNamespace:
     def _unschedulable(self, name: str) -> bool:
         conditions = self.pod(name).get("status", {}).get("conditions", [])
         return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
+
+    def has_lagged(self, name: str) -> bool:
+        """Tell whether the kubelet was refused the pod's claim because the authorizer had not heard of the pod yet."""
+        return any(_AUTHORIZER_LAGGED in message for message in self.events(name))
+
+    def nudge(self, name: str, number: int) -> None:
+        """Change a pod in a way that means nothing, so that the kubelet looks at it at once."""
+        self.api.patch(self._pod(name), {"metadata": {"annotations": {"e2e.dra-gpu.dev/try-again": str(number)}}})
 
     def _story(self, name: str) -> str:
         """What the cluster says about a pod, for the message of a failed test."""
@@ -196,3 +197,23 @@ class TestNamespace:
             if one["status"] != "True"
         ]
         return f"phase {status.get('phase')}; {'; '.join(conditions)}; events: {' | '.join(told) or 'none'}"
+
+
+class _Running:
+    """Tells whether a pod runs; every few seconds sees to it that an authorizer that lagged costs no minute."""
+
+    def __init__(self, namespace: TestNamespace, name: str) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._nudges = 0
+        self._look_at = time.monotonic() + _LOOK_FOR_LAG_SECONDS
+
+    def __call__(self) -> bool:
+        if self._namespace.runs(self._name):
+            return True
+        if time.monotonic() > self._look_at:
+            if self._namespace.has_lagged(self._name):
+                self._nudges += 1
+                self._namespace.nudge(self._name, self._nudges)
+            self._look_at = time.monotonic() + _LOOK_FOR_LAG_SECONDS
+        return False

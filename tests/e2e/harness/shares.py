@@ -6,7 +6,6 @@ The truth is the simulated hardware's own: its state file, read without asking t
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.api import wait_until
 from lab.cgroups import Cgroups
 
 from dra_gpu_sim import checker
@@ -15,6 +14,7 @@ from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import TestNamespace
 from tests.e2e.harness.objects import Container, Json, device_request
 from tests.e2e.harness.slices import devices_of, uuid_of
+from tests.e2e.harness.waiting import PATIENCE, wait_until
 
 SHARED_CLASS = "shared.gpu.nvidia.com"
 GIB = 2**30
@@ -54,7 +54,7 @@ class Workloads:
     driver: DriverOnNode
     namespace: TestNamespace
 
-    def attached(self, pod_name: str, seconds: float = 15.0) -> Client:
+    def attached(self, pod_name: str, seconds: float = PATIENCE) -> Client:
         """Wait until the client of a pod is attached to a GPU, and return what is true of it."""
         uid = self.namespace.pod(pod_name)["metadata"]["uid"]
         found: list[Client] = []
@@ -74,8 +74,10 @@ class Workloads:
         """Wait until the clients of all these pods are attached; pod name -> what is true of its client."""
         return {name: self.attached(name) for name in pod_names}
 
-    def tell(self, pod_name: str, command: str, seconds: float = 10.0) -> str:
+    def tell(self, pod_name: str, command: str, seconds: float = PATIENCE) -> str:
         """Give a client a command, such as `alloc 5G`; return the line that it answers."""
+        # Its first line says that it is attached; the log may have it later than the hardware.
+        wait_until(f"{pod_name} says that it is attached", lambda: bool(self._lines(pod_name)), seconds)
         before = len(self._lines(pod_name))
         write = f"echo {command} >/tmp/commands"
         self.driver.cluster.kubectl("exec", "-n", self.namespace.name, pod_name, "--", "/bin/sh", "-c", write)
@@ -90,7 +92,7 @@ class Workloads:
         return self.namespace.log(pod_name).splitlines()
 
 
-def device_status(namespace: TestNamespace, pod_name: str, seconds: float = 10.0) -> Json:
+def device_status(namespace: TestNamespace, pod_name: str, seconds: float = PATIENCE) -> Json:
     """Wait until the driver has written the status of the only device of a pod's claim, and return it."""
 
     def said() -> list[Json]:

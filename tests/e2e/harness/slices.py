@@ -8,6 +8,8 @@ from typing import Any
 
 from lab.api import Api, Event, path_of
 
+from tests.e2e.harness.waiting import PATIENCE
+
 Json = dict[str, Any]
 SLICES = path_of("resource.k8s.io/v1", "resourceslices")
 DRIVER = "gpu.nvidia.com"
@@ -52,8 +54,8 @@ class SliceWatch:
     def wait_for(self, what: str, seconds: float, check: Callable[[list[Event]], bool]) -> None:
         """Wait until `check` holds for the events so far; raises AssertionError naming `what`."""
         with self._changed:
-            held = self._changed.wait_for(lambda: check(self.events), seconds)
-        assert held, f"{what}: not within {seconds:.0f} s; seen: {self.summary()}"
+            held = self._changed.wait_for(lambda: check(self.events), max(seconds, PATIENCE))
+        assert held, f"{what}: not within {max(seconds, PATIENCE):.0f} s; seen: {self.summary()}"
 
     def summary(self) -> list[str]:
         """Return the events as short texts."""
@@ -70,7 +72,7 @@ class SliceWatch:
 
 
 @contextmanager
-def watch_slices(api: Api, node_name: str, seconds: float = 120.0) -> Iterator[SliceWatch]:
+def watch_slices(api: Api, node_name: str, seconds: float = 600.0) -> Iterator[SliceWatch]:
     """Watch from now on; the thread ends with the connection, which the end of the block closes."""
     selector = f"spec.driver={DRIVER},spec.nodeName={node_name}"
     version = api.get(SLICES, fieldSelector=selector)["metadata"]["resourceVersion"]
