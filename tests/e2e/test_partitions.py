@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from lab.api import wait_until
 
 from dra_gpu_sim import checker
 from tests.e2e.harness.driver import DriverOnNode
@@ -22,6 +21,7 @@ from tests.e2e.harness.shares import (
     uuid_of_gpu,
 )
 from tests.e2e.harness.slices import watch_slices
+from tests.e2e.harness.waiting import wait_until
 
 #: SMs of an H100's partitions (Source: nvidia-smi mig -lgip).
 SMS = {"1g.10gb": 16, "2g.20gb": 32, "3g.40gb": 60, "4g.40gb": 64}

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from lab.api import wait_until
 from lab.simulated import SimulatedGpus
 
 from dra_gpu_sim import checker
@@ -15,6 +14,7 @@ from tests.e2e.harness.objects import claim_template, device_request, pod
 from tests.e2e.harness.partitions import instances_of, partition_request
 from tests.e2e.harness.shares import CLIENT, Workloads, on_gpu, share_request, uuid_of_gpu
 from tests.e2e.harness.slices import devices_of
+from tests.e2e.harness.waiting import wait_until
 
 H100, A100, L4 = "gpu-0", "gpu-1", "gpu-2"
 PENDING = "gpu.nvidia.com/mig-mode-pending"
