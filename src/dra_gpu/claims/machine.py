@@ -66,7 +66,7 @@ class NodeMachine:
 
     def has_gpu(self, gpu: str) -> bool:
         """Tell whether the GPU of that UUID is in this node and works."""
-        return next(self._inventory().of_gpu(gpu), None) is not None
+        return gpu in self._inventory().gpus
 
     async def time_slice(self, gpu: str) -> TimeSliceInterval | None:
         """Return the present time slice of a GPU; None where it cannot be read.
@@ -300,9 +300,9 @@ class NodeMachine:
 
     def _gpu(self, gpu: str) -> Gpu:
         inventory = self._inventory()
-        found = next(inventory.of_gpu(gpu), None)
+        found = inventory.gpus.get(gpu)
         if found is not None:
-            return found.gpu
+            return found
         sick = next((one for one in inventory.sick if one.uuid == gpu), None)
         if sick is not None:
             raise VendorError(FailureKind.UNRESPONSIVE, f"GPU {gpu} cannot be used: {sick.reason}")

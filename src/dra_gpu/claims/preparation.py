@@ -249,7 +249,7 @@ class Preparation:
 
     def _slot_of(self, uuid: str) -> str | None:
         """Return the slot of a GPU by its UUID, or by that of one of its partitions; None where it is not there."""
-        for gpu in (device.gpu for device in self._inventory().devices.values()):
+        for gpu in self._inventory().gpus.values():
             if uuid == gpu.uuid or any(uuid == instance.uuid for instance in gpu.mig_instances):
                 return naming.slot(gpu)
         return None

@@ -151,14 +151,14 @@ class Reconciler:
     def _seen(self) -> Inventory | None:
         """Return the inventory; None for an empty one: a driver that is not installed yet shows no GPUs either."""
         inventory = self._inventory()
-        return inventory if inventory is not None and (inventory.devices or inventory.sick) else None
+        return inventory if inventory is not None and (inventory.gpus or inventory.sick) else None
 
     def _facts(self) -> NodeFacts:
         inventory = self._seen()
         if inventory is None:
             return NodeFacts(self._journal.boot_id, None)
         sick = frozenset(gpu.uuid for gpu in inventory.sick if gpu.uuid is not None)
-        working = frozenset(device.gpu.uuid for device in inventory.devices.values())
+        working = frozenset(inventory.gpus)
         complete = all(gpu.uuid is not None for gpu in inventory.sick)
         return NodeFacts(self._journal.boot_id, working, sick, complete)
 

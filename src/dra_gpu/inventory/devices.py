@@ -1,6 +1,6 @@
 """The devices of a node: what stands behind each published name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dra_gpu.api import resource_v1
@@ -39,12 +39,10 @@ class Inventory:
         devices: by name.
         versions: raw texts of the driver's versions.
         sick: GPUs that are there but not offered.
+        gpus: every GPU that works, by UUID; one may be offered as nothing, and claims still have it.
     """
 
     devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
     versions: DriverVersions = field(default_factory=DriverVersions)
     sick: tuple[SickGpu, ...] = ()
-
-    def of_gpu(self, uuid: str) -> Iterator[PublishedDevice]:
-        """Yield every view of one physical GPU."""
-        return (device for device in self.devices.values() if device.gpu.uuid == uuid)
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)

@@ -63,7 +63,12 @@ def build(
     devices = [*_of_whole_gpus(planned, scan.versions, chosen), *_of_partitions(planned, scan.versions, chosen)]
     drawn_on = {drawn.counter_set for device in devices for drawn in device.wire.consumes_counters}
     return Layout(
-        Inventory({device.name: device for device in devices}, scan.versions, scan.sick),
+        Inventory(
+            {device.name: device for device in devices},
+            scan.versions,
+            scan.sick,
+            {gpu.uuid: gpu for gpu in scan.gpus},
+        ),
         tuple(one.counter_set for one in planned if one.counter_set.name in drawn_on),
         tuple(note for one in planned for note in notes.about(one.gpu, one.name, one.offer)),
     )

@@ -94,8 +94,7 @@ class InventoryWatch:
 
     def gpu(self, uuid: str) -> Gpu | None:
         """Return a working GPU by its UUID."""
-        found = next(self._layout.inventory.of_gpu(uuid), None)
-        return None if found is None else found.gpu
+        return self._layout.inventory.gpus.get(uuid)
 
     def known_inventory(self) -> Inventory | None:
         """Return what the node offers, or None as long as no look has succeeded: then nothing can be said missing."""

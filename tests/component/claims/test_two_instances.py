@@ -7,7 +7,20 @@ import pytest
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.claims.record import State
-from tests.unit.claims.world import LONG, PATIENCE, Node, config, ref
+from tests.unit.claims.world import (
+    EVERY_VIEW,
+    LONG,
+    PATIENCE,
+    Node,
+    config,
+    inventory_of,
+    partitionable_gpus,
+    ref,
+    share,
+    shared_config,
+)
+
+SLICES = shared_config(strategy="TimeSlicing")
 
 pytestmark = pytest.mark.case("C29")
 
@@ -77,3 +90,21 @@ async def test_the_new_instance_leaves_alone_what_the_old_one_is_working_on(inst
     assert isinstance(await preparing, Prepared)
     await recovering
     assert (await new.journal.load("aaaa")).state is State.PREPARED
+
+
+async def test_partitions_of_both_are_made_once_and_the_last_claim_of_either_ends_them(instances):
+    old, new = instances
+    device = "gpu-0-mig-1g10gb-19-2-shared"
+    for node in instances:
+        node.inventory = inventory_of(partitionable_gpus(), options=EVERY_VIEW)
+    one, two = (
+        old.api.add(ref(f"u{number}", f"job-{number}"), share(device, number, memory="2Gi"), configs=[SLICES])
+        for number in (1, 2)
+    )
+    answers = await asyncio.gather(old.prepare(one), new.prepare(two))
+    assert [type(answer) for answer in answers] == [Prepared, Prepared]
+    assert len(old.vendor.instances) == 1
+    assert await new.unprepare(one) is None
+    assert len(old.vendor.instances) == 1
+    assert await old.unprepare(two) is None
+    assert (old.vendor.instances, old.vendor.mig_modes) == ({}, {old.uuid(device): False})

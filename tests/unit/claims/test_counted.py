@@ -50,7 +50,7 @@ def claim(node, number, *results, configs=()):
 
 async def status(node, claimed):
     record = await node.journal.load(claimed.uid)
-    (one,) = device_status.statuses(record, DRIVER, lambda uuid: next(node.inventory.of_gpu(uuid)).gpu)
+    (one,) = device_status.statuses(record, DRIVER, node.inventory.gpus.get)
     return json.loads(bytes(one.data)), {condition.type: condition for condition in one.conditions}
 
 

@@ -9,6 +9,7 @@ from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.claims.record import State
 from dra_gpu.claims.shares import claim_share_name, share_name
 from dra_gpu.inventory.model import MigPlacement
+from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.mps.service import Limits as MpsLimits
 from dra_gpu.vendors.base import FailureKind
 from tests.unit.claims.world import (
@@ -409,6 +410,17 @@ async def test_shares_of_a_partition_are_adopted_by_their_names_although_the_vie
     assert [holder.units for holder in found.partitions] == [PLACE.units]
     assert await node.unprepare(one) is None
     assert (places(node), node.mps.held) == (set(), {})
+
+
+async def test_a_claim_keeps_its_partition_when_nothing_of_its_gpu_is_published_any_more(node):
+    one = claim(node, "u1", SMALL)
+    answer = await node.prepare(one)
+    node.inventory = inventory_of(GPUS, options=ViewOptions(()))
+    report = await node.reconciler.reconcile()
+    assert report.failures == []
+    assert await node.prepare(one) == answer
+    assert await node.unprepare(one) is None
+    await assert_nothing_left(node)
 
 
 @pytest.mark.case("C77")

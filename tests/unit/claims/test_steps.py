@@ -1,5 +1,7 @@
 """Each step can be applied, undone and verified any number of times, and survives being written down."""
 
+import dataclasses
+
 import pytest
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
@@ -127,7 +129,7 @@ async def test_a_gpu_that_is_not_in_the_node_is_lost(node):
 
 async def test_a_file_is_rebuilt_for_a_device_that_is_no_longer_published(node):
     devices = {name: device for name, device in node.inventory.devices.items() if name != "gpu-0"}
-    node.inventory = type(node.inventory)(devices)
+    node.inventory = dataclasses.replace(node.inventory, devices=devices)
     await file_of().apply(node.machine)
     assert [node.path for node in node.specs.read("u1").devices[0].container_edits.device_nodes] == ["/dev/nvidia0"]
 
