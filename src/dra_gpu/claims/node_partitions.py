@@ -62,11 +62,17 @@ class NodePartitions:
     async def set_mode(self, gpu: str, *, enabled: bool) -> None:
         """Put a GPU into MIG mode, or out of it.
 
+        One that is known to be in it is not asked: had somebody changed that, the partition would not be made, and
+        the GPU doubted. One that is known to be out of it is asked all the same: a container would not tell.
+
         Raises:
             VendorError: the GPU is gone, or cannot; see `Vendor.set_mig_mode`.
         """
         if enabled:
+            if self._modes.get(gpu) and gpu not in self._doubted:
+                return
             self._modes[gpu] = True  # it may be, whatever becomes of the call
+            self._doubted.add(gpu)
         await self._vendor.set_mig_mode(self._gpu(gpu), enabled=enabled)
         self._noted(gpu, enabled)
 
@@ -110,7 +116,11 @@ class NodePartitions:
             VendorError: the GPU is gone, or cannot; see `Vendor.create_mig_instance`.
         """
         self._instances.pop((gpu, placement), None)
-        self._instances[gpu, placement] = await self._vendor.create_mig_instance(self._gpu(gpu), placement)
+        try:
+            self._instances[gpu, placement] = await self._vendor.create_mig_instance(self._gpu(gpu), placement)
+        except VendorError:
+            self._doubted.add(gpu)
+            raise
 
     async def destroy(self, gpu: str, placement: MigPlacement) -> None:
         """Destroy a partition; one that is not there is as good.

@@ -112,6 +112,22 @@ async def test_the_last_claim_of_a_gpu_takes_it_out_of_mig_mode(node):
     await assert_nothing_left(node)
 
 
+async def test_a_gpu_that_is_in_mig_mode_for_one_claim_is_not_asked_for_it_by_the_next(node):
+    await node.prepare(claim(node, "u1", SMALL))
+    await node.prepare(claim(node, "u2", NEXT))
+    assert node.vendor.calls.count(f"mig on {UUID}") == 1
+    assert node.vendor.mig_reads.count("mode") == 1
+
+
+async def test_a_mode_that_somebody_has_changed_is_noticed_when_a_partition_cannot_be_made(node):
+    await node.prepare(claim(node, "u1", SMALL))
+    node.vendor.instances.clear()
+    node.vendor.mig_modes[UUID] = False
+    two = claim(node, "u2", NEXT)
+    assert "not in MIG mode" in (await node.prepare(two)).message
+    assert isinstance(await node.prepare(two), Prepared)
+
+
 async def test_a_gpu_that_was_in_mig_mode_before_stays_in_it(node):
     node.vendor.mig_modes[UUID] = True
     for uid, device in (("u1", SMALL), ("u2", NEXT)):
