@@ -16,7 +16,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-format-truncation")
 
-_PARTS = ("nvml", "smi", "mps", "cuda")
+_PARTS = ("nvml", "smi", "mps", "cuda", "fm")
 
 _DAEMON = ("attach", "classic", "configuration", "control", "daemon", "log", "modern", "modules", "servers", "table")
 _SHARED = ("mps/devices", "mps/wire")
@@ -95,6 +95,11 @@ class Build:
         """One of :data:`STUB_LIBRARIES`."""
         return self._folder / "stubs" / soname
 
+    @property
+    def fabric_manager_library(self) -> Path:
+        """The library by which programs ask a Fabric Manager."""
+        return self._folder / "libnvfm.so"
+
     def library(self, without: Iterable[str] = ()) -> Path:
         """The NVML library, less some exported symbols, as an older driver's would be.
 
@@ -118,14 +123,17 @@ class Build:
 
 
 def _link(compiler: str, folder: Path, target: Path, missing: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        script = Path(scratch) / "version"
-        hidden = "".join(f"{symbol}; " for symbol in missing)
-        script.write_text(f"{{ global: nvml*; local: {hidden}*; }};\n")
-        made = Path(scratch) / "library"
-        objects = sorted(folder.glob("nvml-*.o"))
-        soname = "-Wl,-soname,libnvidia-ml.so.1"
-        _run([compiler, "-shared", soname, f"-Wl,--version-script={script}", "-o", made, *objects, "-lpthread"])
+    hidden = "".join(f"{symbol}; " for symbol in missing)
+    exports = f"{{ global: nvml*; local: {hidden}*; }};\n"
+    _link_shared(compiler, target, "libnvidia-ml.so.1", exports, _objects(folder, ("nvml",)))
+
+
+def _link_shared(compiler: str, target: Path, soname: str, exports: str, objects: Sequence[Path]) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        script, made = Path(scratch) / "version", Path(scratch) / "library"
+        script.write_text(exports)
+        options = [f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}"]
+        _run([compiler, "-shared", *options, "-o", made, *objects, "-lpthread"])
         made.rename(target)
 
 
@@ -144,6 +152,8 @@ def _compile(compiler: str, folder: Path) -> None:
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
         list(pool.map(_run, jobs))
     _link(compiler, folder, folder / "libnvidia-ml-full.so", ())
+    exports = "{ global: fm*; local: *; };\n"
+    _link_shared(compiler, folder / "libnvfm.so", "libnvfm.so.1", exports, _objects(folder, ("nvml", "fm")))
     exported = subprocess.run(
         ["nm", "-D", "--defined-only", folder / "libnvidia-ml-full.so"], capture_output=True, text=True, check=True
     )

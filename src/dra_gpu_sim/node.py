@@ -103,12 +103,14 @@ class SimulatedNode:
                 )
                 for setting in settings:
                     apply_setting(state, setting)
-                version = state.driver_version.decode()
+                version, fabric_manager = state.driver_version.decode(), state.fabric_manager
                 tree.make_dev(root / "dev", state, devices=devices)
                 tree.make_proc(root / "proc", state)
                 tree.make_sys(root / "sys", state)
             missing = tuple({*without_symbols, *symbols_missing_in(version)})
             tree.make_driver(root / "driver", version, built, missing)
+            if fabric_manager:
+                tree.make_fabric_manager(root / "driver", built)
             tree.make_bin(root / "bin", built)
         except BaseException:
             _remove(root)

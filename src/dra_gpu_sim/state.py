@@ -8,7 +8,7 @@ from ctypes import Array, Structure, c_char, c_int32, c_uint8, c_uint32, c_uint6
 from typing import Any, TypeVar
 
 MAGIC = 0x314D495355504744
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
 MAX_GPUS = 64
 MAX_LINKS = 36
@@ -24,6 +24,9 @@ MAX_LIMITS = 256
 
 MIG_NONE, MIG_LIVE, MIG_AFTER_RESET = 0, 1, 2
 """How a change of the MIG mode takes effect."""
+
+FABRIC_MANAGER_BARE_METAL, FABRIC_MANAGER_SHARED = 1, 2
+"""How a Fabric Manager runs, 0 if none does: for this machine alone, or so that guests can share the switches."""
 
 NODES_DEVICES, NODES_FILES = 1, 2
 """Whether the simulated /dev holds character devices or regular files."""
@@ -161,7 +164,7 @@ class SimState(Structure):
         ("magic", c_uint64),
         *_words("layout_version size gpu_count log_calls device_nodes caps_major cuda_version"),
         *_words("fault_count fault_futex event_futex cc_feature cc_environment cc_devtools cc_multi_gpu"),
-        *_words("cc_cpu_caps cc_gpu_caps cc_ready mps_start_ms context_mib mps_server_mib"),
+        *_words("cc_cpu_caps cc_gpu_caps cc_ready mps_start_ms context_mib mps_server_mib fabric_manager reserved"),
         *_longs("event_sequence serial"),
         ("driver_version", c_char * 80),
         ("nvml_version", c_char * 80),

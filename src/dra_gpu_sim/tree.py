@@ -247,6 +247,14 @@ def make_driver(root: Path, version: str, build: Build, without: tuple[str, ...]
         (firmware / f"gsp_{chip}.bin").write_bytes(b"simulated firmware\n")
 
 
+def make_fabric_manager(root: Path, build: Build) -> None:
+    """Add what a Fabric Manager brings to a driver root: its library, and the socket of its command interface."""
+    library = root / "usr" / "lib" / "x86_64-linux-gnu" / "libnvfm.so.1"
+    shutil.copyfile(build.fabric_manager_library, library)
+    library.chmod(0o755)
+    _write(root / "run" / "nvidia-fabricmanager" / "socket", "")
+
+
 def make_bin(root: Path, build: Build) -> None:
     """Make the programs that are no part of a driver: what a container's image would bring."""
     root.mkdir()

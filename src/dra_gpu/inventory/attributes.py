@@ -15,6 +15,7 @@ from dra_gpu.inventory.sharing import Mechanism
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE = "resource.kubernetes.io/numaNode"
+_FABRIC_PARTITIONS = (1, 2, 4, 8)
 _MAX_TEXT_BYTES = versions.MAX_TEXT_BYTES
 
 
@@ -25,6 +26,10 @@ def of_whole_gpu(gpu: Gpu, driver: DriverVersions, nvlink_group: str) -> dict[st
     generations = [link.version for link in gpu.nvlinks if link.active and link.version is not None]
     _put_int(attributes, "nvlinkVersion", max(generations, default=None))
     _put_string(attributes, "fabricClique", gpu.fabric.clique if gpu.fabric else None)
+    _put_int(attributes, "gpuModuleID", gpu.module_id)
+    for partition in reversed(gpu.fabric_partitions):
+        if partition.size in _FABRIC_PARTITIONS:
+            _put_int(attributes, f"partition{partition.size}", partition.partition_id)
     _put_bool(attributes, "confidentialCompute", gpu.confidential_compute)
     _put_bool(attributes, "migCapable", gpu.mig_capable)
     _put_string(attributes, "isolation", "hardware")

@@ -52,6 +52,19 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricPartition:
+    """A set of GPUs that Fabric Manager can join for a guest; a GPU is in one of each size.
+
+    Attributes:
+        size: how many GPUs it has.
+        partition_id: Fabric Manager's number of it.
+    """
+
+    size: int
+    partition_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class MigPlacement:
     """Where a GPU instance lies: the identity of a partition on its GPU, before it exists and after it is gone.
 
@@ -153,6 +166,7 @@ class Gpu:
         fabric_registered: it has registered with the fabric of its switches, without which NVLink carries nothing from
             Hopper on; None where there is no such registration.
         module_id: number of its socket on the baseboard, by which Fabric Manager knows it.
+        fabric_partitions: the partitions it is in, smallest first; none where Fabric Manager does not share switches.
         confidential_compute: the GPU works in confidential mode.
         isolation: what enforces the limits of a share of this GPU, weakest first; None where it cannot be shared.
     """
@@ -183,6 +197,7 @@ class Gpu:
     fabric: Fabric | None = None
     fabric_registered: bool | None = None
     module_id: int | None = None
+    fabric_partitions: tuple[FabricPartition, ...] = ()
     confidential_compute: bool | None = None
     isolation: str | None = None
 

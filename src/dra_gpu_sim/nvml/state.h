@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define SIM_MAGIC 0x314d495355504744ull /* "DGPUSIM1", little endian */
-#define SIM_LAYOUT_VERSION 2u
+#define SIM_LAYOUT_VERSION 3u
 
 #define SIM_MAX_GPUS 64
 #define SIM_MAX_LINKS 36
@@ -31,6 +31,8 @@
 enum { SIM_MIG_NONE = 0, SIM_MIG_LIVE = 1, SIM_MIG_AFTER_RESET = 2 };
 /* Kinds of processes; 0 while a process has a slot and no context yet. */
 enum { SIM_PROCESS_COMPUTE = 1, SIM_PROCESS_GRAPHICS = 2, SIM_PROCESS_MPS_CLIENT = 3, SIM_PROCESS_MPS_SERVER = 4 };
+/* Whether a Fabric Manager runs, and whether it lets guests share the switches. */
+enum { SIM_FABRIC_MANAGER_NONE = 0, SIM_FABRIC_MANAGER_BARE_METAL = 1, SIM_FABRIC_MANAGER_SHARED = 2 };
 /* How device nodes of the simulated /dev are made. */
 enum { SIM_NODES_DEVICES = 1, SIM_NODES_FILES = 2 };
 
@@ -237,6 +239,8 @@ struct sim_state {
     uint32_t mps_start_ms;   /* how long an MPS server initialises each of its GPUs */
     uint32_t context_mib;    /* what a CUDA context takes for itself */
     uint32_t mps_server_mib; /* and an MPS server */
+    uint32_t fabric_manager; /* SIM_FABRIC_MANAGER_* */
+    uint32_t reserved;
     uint64_t event_sequence;
     uint64_t serial; /* source of all serial numbers */
     char driver_version[80];

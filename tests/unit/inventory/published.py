@@ -1,7 +1,7 @@
 """What is published of GPUs that can be partitioned, for tests."""
 
 from dra_gpu.inventory import naming, views
-from dra_gpu.inventory.model import DriverVersions, Fabric, NvLink, Scan, View
+from dra_gpu.inventory.model import DriverVersions, Fabric, FabricPartition, NvLink, Scan, View
 from dra_gpu.inventory.options import DEFAULT_VIEWS, ViewOptions
 from tests.unit.inventory import boards
 
@@ -41,6 +41,7 @@ def talkative(board, **facts):
         nvlinks=(NvLink(0, active=True, version=4),),
         fabric_registered=True,
         module_id=3,
+        fabric_partitions=tuple(FabricPartition(size, number) for number, size in enumerate((1, 2, 4, 8))),
         nvlink_bandwidth=450_000_000_000,
         isolation="namespace",
         **facts,

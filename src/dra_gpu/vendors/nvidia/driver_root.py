@@ -164,6 +164,13 @@ def find_nvml(root: Path) -> Path:
     raise _incomplete(directory, name)
 
 
+def find_library(root: Path, name: str) -> Path | None:
+    """Return a library of a file system by its name, without links in this process' file system; None without it."""
+    directory = HostDirectory.same(root).real()
+    found = (_resolved(directory, place / name) for place in libraries.LIBRARY_DIRECTORIES)
+    return next((directory.here(real) for real in found if real is not None), None)
+
+
 def find_program(root: Path, name: str) -> Path:
     """Return one of the driver's programs in a driver root, by its path without links in this process' file system.
 

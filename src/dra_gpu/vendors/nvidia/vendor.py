@@ -1,7 +1,7 @@
 """NVIDIA's GPUs behind the Protocol of vendors: NVML to look, nvidia-smi to set, the driver root for containers."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from dra_gpu.vendors.nvidia import memory_limits, nodes
 from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
+from dra_gpu.vendors.nvidia.fabric_manager import FabricManager
 from dra_gpu.vendors.nvidia.mig import Partitioning
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
@@ -73,6 +74,7 @@ class NvidiaVendor:
         self._nvml = Nvml(lambda: find_nvml(root))
         self._watchdog = Watchdog()
         self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
+        self._fabric_manager = FabricManager([root, *([host.host_root.process] if host.host_root else [])])
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
         capabilities = Capabilities(host.driver_proc_root, host.dev_root)
         self._partitioning = Partitioning(
@@ -91,7 +93,8 @@ class NvidiaVendor:
 
     async def scan(self) -> Scan:
         """See `vendors.base.Vendor.scan`."""
-        return await self._scanner.scan()
+        seen = await self._scanner.scan()
+        return replace(seen, gpus=await self._fabric_manager.with_partitions(seen.gpus))
 
     async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
         """See `vendors.base.Vendor.set_time_slice`."""
