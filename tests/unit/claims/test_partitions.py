@@ -250,6 +250,21 @@ async def test_a_partition_that_is_let_go_within_the_call_costs_no_second_one(no
     await assert_nothing_left(node)
 
 
+@pytest.mark.case("C13")
+async def test_whoever_waits_for_a_partition_to_be_let_go_holds_up_no_other_partition_of_the_gpu(node):
+    one = claim(node, "u1", SMALL)
+    await node.prepare(one)
+    in_use = node.vendor.mig_faults["destroy"] = [fault(FailureKind.IN_USE, IN_USE)] * 1000
+    leaving = asyncio.create_task(node.unprepare(one, within=60))
+    while len(in_use) == 1000:
+        await asyncio.sleep(0)
+    assert isinstance(await node.prepare(claim(node, "u2", NEXT), within=60), Prepared)
+    assert not leaving.done()
+    in_use.clear()
+    assert await leaving is None
+    assert places(node) == {NEXT_PLACE}
+
+
 async def test_a_gpu_that_does_not_answer_keeps_no_pod_and_its_partition_is_not_forgotten(node):
     one = claim(node, "u1", SMALL)
     await node.prepare(one)
