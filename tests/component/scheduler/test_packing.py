@@ -6,8 +6,9 @@ import pytest
 
 from dra_gpu.inventory.model import Scan, View
 from dra_gpu.inventory.options import ViewOptions
-from tests.bench import traces
+from tests.bench import packing, traces
 from tests.bench.claims import claim
+from tests.bench.needs import gpus_needed
 from tests.bench.published import published
 from tests.bench.real_allocator import RealAllocator
 from tests.component.go_programs import builds_go
@@ -128,3 +129,40 @@ def test_without_departures_no_partition_opens_a_gpu_while_an_open_one_has_room(
         on_gpu[number].append((profile, place))
 
     assert on_gpu
+
+
+@pytest.mark.parametrize(
+    ("asks", "gpus"),
+    [
+        ([], 0),
+        ([traces.ONE] * 7, 1),
+        ([traces.ONE] * 8, 2),
+        ([traces.THREE, traces.THREE], 1),
+        ([traces.THREE, traces.FOUR], 1),
+        ([traces.FOUR, traces.FOUR], 2),
+        ([traces.TWO] * 3 + [traces.ONE], 1),
+        ([traces.THREE, traces.THREE, traces.ONE], 2),
+        ([traces.ONE_WIDE] * 4 + [traces.SEVEN], 2),
+        ([traces.HALF, traces.QUARTER, traces.FIFTH], 1),
+        ([traces.HALF, traces.QUARTER, traces.QUARTER, traces.TENTH], 2),
+        ([traces.WHOLE, traces.ONE, traces.TENTH], 3),
+    ],
+)
+def test_the_least_that_claims_need_is_what_the_hardware_can_hold(asks, gpus):
+    assert gpus_needed(asks) == gpus
+
+
+@pytest.mark.parametrize("seed", [0, 23, 48, 50, 73, 98])
+def test_no_trace_comes_further_than_what_its_claims_need_allows(real, seed):
+    gpus = [boards.partitionable(boards.H100, number) for number in range(traces.GPUS)]
+    trace = traces.trace(seed)
+
+    ours = packing.run(real, published(Scan(gpus=tuple(gpus)), OPTIONS), trace)
+
+    assert 0 < ours.served <= packing.bound(trace).served < traces.ARRIVALS
+
+
+@pytest.mark.parametrize("seed", [7, 77])
+def test_a_trace_follows_from_its_seed_alone(seed):
+    assert traces.trace(seed) == traces.trace(seed)
+    assert traces.trace(seed).departures == (seed >= 50)
