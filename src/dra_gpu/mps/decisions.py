@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.mps.output import Namespace
 from dra_gpu.mps.service import MAX_NAME, Limits, MpsError, MpsErrorKind
+from dra_gpu.mps.state import ShareState
 from dra_gpu.vendors.nvidia.compute_mode import SharingFacts
 
 #: The namespace that a server has by itself; no container reaches it.
@@ -81,6 +82,21 @@ def settings(limits: Limits, found: Namespace | None, memory_total: int | None) 
     if limits.low_priority != (found is not None and found.low_priority):
         options.append(f"--client-priority={int(limits.low_priority)}")
     return tuple(options)
+
+
+def adopted(found: Iterable[Namespace], server: str) -> dict[str, ShareState]:
+    """Return the shares behind the namespaces of a daemon that was found running, with the limits they have."""
+    return {
+        namespace.name: ShareState(
+            Limits(
+                None if namespace.percent is None else max(1, int(namespace.percent)),
+                namespace.memory_bytes,
+                namespace.low_priority,
+            )
+        )
+        for namespace in found
+        if namespace.server == server and namespace.name != DEFAULT_NAMESPACE
+    }
 
 
 def leftovers(found: Iterable[Namespace], server: str, wanted: Collection[str]) -> tuple[str, ...]:

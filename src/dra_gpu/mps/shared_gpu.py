@@ -98,7 +98,10 @@ class SharedGpu:
             if before is not None and before.ending:
                 await self._end_share(name)
                 before = None
-            await self._ensure(first={name: ShareState(limits)})
+            wanted = ShareState(limits)
+            state = await self._ensure(first={name: wanted})
+            if before is None and state.shares.get(name) != wanted:  # found with its daemon, with other limits
+                before = state.shares.get(name)
             return await self._change(before, name, limits)
 
     async def limits(self, name: str, limits: Limits) -> Share:
@@ -200,7 +203,8 @@ class SharedGpu:
                 f"GPU {self._uuid} is in compute mode PROHIBITED, so somebody has taken it out of use: "
                 "give it back with nvidia-smi -c DEFAULT",
             )
-        state = self._take(facts, first or {}) if state is None else state
+        found = new and self._running()
+        state = await self._take(facts, first or {}) if state is None else state
         try:
             self._directories().make()
             if facts.mode not in {None, ComputeMode.EXCLUSIVE_PROCESS}:  # a partition has no mode of its own
@@ -209,23 +213,36 @@ class SharedGpu:
             if state.protocol is MpsProtocol.NAMESPACE:
                 await self._restore(state)
         except Exception:
-            if new:
+            if new and not found:
                 await self._attempt(self.stop())
             raise
         return state
 
-    def _take(self, facts: SharingFacts, shares: dict[str, ShareState]) -> GpuState:
-        """Enter a GPU that was not shared, with the mode it had."""
+    async def _take(self, facts: SharingFacts, shares: dict[str, ShareState]) -> GpuState:
+        """Enter a GPU that was not shared, with the mode it had.
+
+        A daemon that runs there nevertheless has the clients of shares that a lost state told of: they are entered,
+        too, and whoever knows that nobody has one gives it up.
+        """
         protocol = decisions.protocol(self._uuid, facts)
         former = facts.mode if facts.mode is not None else ComputeMode.DEFAULT
         if self._running():
             former = ComputeMode.DEFAULT  # a daemon that nobody remembers has made the GPU exclusive, not its owner
             _log.warning("an MPS daemon runs that nobody asked for; it is taken over", gpu=self._uuid)
-        state = GpuState(
-            directory=self._directories().root.name, protocol=protocol, former_mode=int(former), shares=shares
-        )
+        state = GpuState(directory=self._directories().root.name, protocol=protocol, former_mode=int(former))
+        if self._running() and protocol is MpsProtocol.NAMESPACE:
+            shares = shares | decisions.adopted(await self._found_namespaces(state), SERVER)
+        state = msgspec.structs.replace(state, shares=shares)
         self._put(state)
         return state
+
+    async def _found_namespaces(self, state: GpuState) -> tuple[Namespace, ...]:
+        try:
+            return await self._control(state).namespaces()
+        except ControlError as error:
+            if error.refusal is not Refusal.REFUSED:  # it refuses when its server is not there, and then has none
+                raise
+            return ()
 
     async def _have_daemon(self, state: GpuState) -> GpuState:
         restarts = state.restarts

@@ -153,3 +153,23 @@ async def test_a_full_disk_refuses_new_shares_and_keeps_no_old_one(make_service)
         assert service.modes() == [DEFAULT, DEFAULT]
         assert await service.client.clients() == ()
         service.stop()
+
+
+@pytest.mark.parametrize("content", [None, "{"], ids=["lost", "damaged"])
+async def test_a_state_that_is_lost_ends_no_program_of_any_share(service, content):
+    shares = {name: await service.client.share(service.gpu, name, FIFTH) for name in (A, B)}
+    clients = [service.attach(share) for share in shares.values()]
+    file = service.directory / "state.json"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+
+    os.kill(service.server_pid, signal.SIGKILL)
+    for name in shares:
+        await service.client.share(service.gpu, name, FIFTH)
+
+    assert [client.command("alloc 1G").startswith("ok") for client in clients] == [True, True]
+    for client in clients:
+        client.kill()
+    await service.client.stop(service.gpu)
+    assert service.modes() == [DEFAULT, DEFAULT]

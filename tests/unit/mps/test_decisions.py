@@ -6,6 +6,7 @@ from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.mps import decisions
 from dra_gpu.mps.output import Namespace
 from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
+from dra_gpu.mps.state import ShareState
 from dra_gpu.vendors.nvidia.compute_mode import ComputeMode, SharingFacts
 
 GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"
@@ -106,3 +107,17 @@ def test_what_is_no_name_is_refused(name):
 def test_limits_out_of_range_are_refused(limits):
     with pytest.raises(MpsError, match="must be"):
         decisions.check(GPU, "s_a", limits)
+
+
+def test_namespaces_of_a_daemon_that_was_found_are_shares_with_the_limits_they_have():
+    found = [
+        Namespace("default", "gpu", None, None, low_priority=False),
+        Namespace("s_a", "gpu", 10 << 30, 20.0, low_priority=True),
+        Namespace("s_b", "gpu", None, None, low_priority=False),
+        Namespace("s_c", "other", None, 30.0, low_priority=False),
+    ]
+
+    assert decisions.adopted(found, "gpu") == {
+        "s_a": ShareState(Limits(20, 10 << 30, low_priority=True)),
+        "s_b": ShareState(Limits()),
+    }
