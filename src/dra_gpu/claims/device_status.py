@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from dra_gpu.api import quantity
 from dra_gpu.api.claim_status_v1 import MAX_DATA_BYTES, AllocatedDeviceStatus, Condition
+from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.outcome import PreparedDevice
 from dra_gpu.claims.record import Access, Record
 from dra_gpu.claims.shares import HeldShare
-from dra_gpu.claims.steps import CdiDevice, WriteCdiSpec
+from dra_gpu.claims.steps import CdiDevice, SetTimeSlice, WriteCdiSpec
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, MigProfile, View
 from dra_gpu.inventory.sharing import Mechanism, MpsProtocol
 from dra_gpu.mps.service import Limits
@@ -164,7 +165,10 @@ def _data(record: Record, prepared: PreparedDevice, device: _Device) -> DeviceDa
     if _is_observer(record, prepared):
         return device.data(admin=True)
     share = next((one for one in record.shares if _is_of(one, prepared)), None)
-    return _whole(device) if share is None else _share(share, device)
+    if share is not None:
+        return _share(share, device)
+    slices = (step.interval for step in record.steps if isinstance(step, SetTimeSlice) and step.gpu == device.cdi.gpu)
+    return _whole(device, next(slices, None))
 
 
 def _counted(share: HeldShare, device: _Device) -> DeviceData:
@@ -193,7 +197,7 @@ def _share(share: HeldShare, device: _Device) -> DeviceData:
     return device.data(strategy=share.strategy.value, capacities=capacities, multiprocessors=sms, notes=share.notes)
 
 
-def _whole(device: _Device) -> DeviceData:
+def _whole(device: _Device, interval: TimeSliceInterval | None) -> DeviceData:
     """Return what is said of a whole GPU or partition, which the claim may share among its own containers."""
     memory, sms = device.memory_bytes, device.multiprocessors
     capacities = {}
@@ -201,6 +205,10 @@ def _whole(device: _Device) -> DeviceData:
         whole = _capacity(Mechanism.HARDWARE, quantity.format_bytes(memory))
         capacities["memory"] = whole if device.cdi.placement is None else replace(whole, scope="partition")
     share = device.cdi.share
+    if interval is not None:
+        capacities["computePercent"] = _capacity(Mechanism.TIME_SLICE, str(_PERCENT))
+        notes = (f"its containers take turns on the GPU (time slice {interval.value}), nothing keeps them apart",)
+        return device.data(strategy="TimeSlicing", capacities=capacities, multiprocessors=sms, notes=notes)
     if share is None:
         return device.data(capacities=capacities, multiprocessors=sms)
     limits, mechanism = share.limits, _BY_PROTOCOL[share.protocol]

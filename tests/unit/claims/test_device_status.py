@@ -11,6 +11,7 @@ from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from tests.unit.claims.world import (
     DRIVER,
     EVERY_VIEW,
+    LONG,
     POOL,
     Node,
     config,
@@ -101,6 +102,16 @@ async def test_a_whole_gpu_is_kept_apart_by_the_hardware(node):
         "memory": {"requested": "80Gi", "effective": "80Gi", "mechanism": "hardware", "scope": "gpu", "lifted": False}
     }
     assert conditions(status)["Enforced"] == ("True", "LimitsBind")
+
+
+async def test_a_whole_gpu_with_time_slices_says_that_nothing_limits_its_containers(node):
+    [status] = await said(node, "gpu-0", configs=[config(**LONG)])
+    found = data(status)
+    assert found["strategy"] == "TimeSlicing"
+    assert found["capacities"]["computePercent"]["mechanism"] == "time-slice"
+    assert found["capacities"]["memory"]["mechanism"] == "hardware"
+    assert "time slice Long" in found["notes"][0]
+    assert conditions(status)["Enforced"] == ("False", "NotLimited")
 
 
 async def test_a_whole_gpu_on_mps_tells_the_limits_within_its_claim(node):
