@@ -62,6 +62,9 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
         health: `ok`, or the keys of the taints on any of its devices.
         holders: who has something of it.
         free_partitions: names of the partitions that still fit beside what is held, by profile, the largest first.
+        nvlink_group: equal on GPUs of a node that reach each other over NVLink; empty where it is not told.
+        pcie_root: its root complex, which a network card beside it has, too.
+        numa_node: the NUMA nodes next to it, `-` where there are none.
     """
 
     node: str
@@ -75,6 +78,9 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
     health: str = "ok"
     holders: tuple[Holder, ...] = ()
     free_partitions: dict[str, tuple[str, ...]] = {}
+    nvlink_group: str = ""
+    pcie_root: str = "-"
+    numa_node: str = "-"
 
 
 class _Status(resource_v1.ResourceClaimStatus, frozen=True):
@@ -207,6 +213,9 @@ def _gpu(
         health=", ".join(taints) or "ok",
         holders=tuple(sorted(held, key=lambda holder: (holder.admin, holder.claim))),
         free_partitions=_free_partitions(found, {holder.device for holder in held if not holder.admin}, counters),
+        nvlink_group=str(facts.get("nvlinkGroup", "")),
+        pcie_root=str(facts.get(attributes.PCIE_ROOT, "-")),
+        numa_node=str(facts.get(attributes.NUMA_NODE, "-")),
     )
 
 

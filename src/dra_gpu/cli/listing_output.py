@@ -39,8 +39,8 @@ def render(gpus: list[ListedGpu], form: Format) -> str:
 
 def _as_table(gpus: list[ListedGpu], *, wide: bool) -> str:
     header = ["NODE", "GPU", "PRODUCT", "MEMORY", "FREE", "HELD BY", "WHAT ENFORCES IT", "HEALTH"]
-    wide_header = ["ISOLATION", "VIEWS", "PCI", "UUID"]
-    rows = []
+    wide_header = ["ISOLATION", "VIEWS", "NVLINK GROUP", "NUMA", "PCI", "UUID"]
+    rows, groups = [], _nvlink_groups(gpus)
     for gpu in gpus:
         row = [
             gpu.node,
@@ -52,8 +52,17 @@ def _as_table(gpus: list[ListedGpu], *, wide: bool) -> str:
             "\n".join(_enforced(holder) for holder in gpu.holders) or "-",
             gpu.health,
         ]
-        rows.append([*row, gpu.isolation, ", ".join(gpu.views), gpu.pci, gpu.uuid] if wide else row)
+        more = [gpu.isolation, ", ".join(gpu.views), groups[gpu.node, gpu.nvlink_group], gpu.numa_node]
+        rows.append([*row, *more, gpu.pci, gpu.uuid] if wide else row)
     return table([*header, *wide_header] if wide else header, rows)
+
+
+def _nvlink_groups(gpus: list[ListedGpu]) -> dict[tuple[str, str], str]:
+    """Name each group by its first GPU, as a UUID says nothing to a person; a GPU alone is joined with nobody."""
+    members: dict[tuple[str, str], list[str]] = {}
+    for gpu in gpus:
+        members.setdefault((gpu.node, gpu.nvlink_group), []).append(gpu.name)
+    return {key: names[0] if key[1] and len(names) > 1 else "-" for key, names in members.items()}
 
 
 def _free(gpu: ListedGpu) -> str:

@@ -24,7 +24,8 @@ def main() -> None:
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="table and wide (adds isolation, views, PCI address and UUID) for people, json and yaml for machines.",
+    help="table and wide (adds isolation, views, NVLink group, NUMA node, PCI address and UUID) for people, "
+    "json and yaml for machines.",
 )
 @click.option("--node", metavar="NAME", default="", help="Only the GPUs of this node.")
 @click.option(

@@ -1,5 +1,6 @@
 """What the order of published devices makes of claims, decided by kube-scheduler's own allocator."""
 
+import hashlib
 from collections import defaultdict
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = builds_go
 
 OPTIONS = ViewOptions((View.GPU, View.SHARED, View.MIG, View.MONITOR))
 NVLINK_GROUP = "gpu.nvidia.com/nvlinkGroup"
+TRACES = "610a527245bf79156f3c2c9752b125c76341bf42dca8804e793ddc9679a88d0b"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,7 @@ def test_no_trace_comes_further_than_what_its_claims_need_allows(real, seed):
     assert 0 < ours.served <= packing.bound(trace).served < traces.ARRIVALS
 
 
-@pytest.mark.parametrize("seed", [7, 77])
-def test_a_trace_follows_from_its_seed_alone(seed):
-    assert traces.trace(seed) == traces.trace(seed)
-    assert traces.trace(seed).departures == (seed >= 50)
+def test_the_traces_are_those_that_were_written_down_before_the_order_was_tuned():
+    made = repr([traces.trace(seed) for seed in traces.SEEDS])
+
+    assert hashlib.sha256(made.encode()).hexdigest() == TRACES

@@ -11,7 +11,7 @@ from dra_gpu.cli.listing_output import Format, nothing_found, render
 from dra_gpu.inventory import naming, slices, views
 from dra_gpu.inventory.model import Scan, View
 from dra_gpu.inventory.options import ViewOptions
-from tests.unit.inventory.builders import gpu
+from tests.unit.inventory.builders import gpu, linked
 
 ALL = (View.GPU, View.SHARED, View.MONITOR)
 
@@ -122,6 +122,22 @@ def test_the_table_has_a_column_as_wide_as_its_widest_cell():
     header, first, second = render(gpus, Format.TABLE).splitlines()
 
     assert header.index("HELD BY") == first.index("team/a") == second.index("team/b")
+
+
+def test_wide_names_what_joins_gpus_by_the_first_of_them():
+    joined = [linked(0, 1, numa_node=0), linked(1, 0, numa_node=1), gpu(2)]
+
+    rows = render(listing.combine(published(*joined), []), Format.WIDE).splitlines()
+
+    head, start = rows[0], rows[0].index("NVLINK GROUP")
+    assert [row[start:].split()[0] for row in rows[1:]] == ["gpu-0", "gpu-0", "-"]
+    assert [row[head.index("NUMA") :].split()[0] for row in rows[1:]] == ["0", "1", "-"]
+
+
+def test_machines_are_told_group_root_complex_and_numa_node_as_they_are_published():
+    [found] = listing.combine(published(gpu(0, pcie_root="pci0000:10", numa_node=1)), [])
+
+    assert (found.nvlink_group, found.pcie_root, found.numa_node) == (gpu(0).uuid, "pci0000:10", "1")
 
 
 def test_wide_adds_what_identifies_a_gpu():
