@@ -161,7 +161,7 @@ class Gpu:
         mig_profiles: every profile it offers, whether or not MIG is on.
         mig_instances: every GPU instance that exists now, whoever made it.
         nvlinks: every link the board has, active or not.
-        nvlink_bandwidth: bytes per second, one direction, summed over the active links.
+        nvlink_bandwidth: bytes per second, one direction, of the most links that were active at once since the start.
         fabric: the multi-node fabric it is a member of.
         fabric_registered: it has registered with the fabric of its switches, without which NVLink carries nothing from
             Hopper on; None where there is no such registration.

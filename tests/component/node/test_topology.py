@@ -48,6 +48,17 @@ async def test_a_gpu_that_registers_late_with_its_fabric_joins_the_others_withou
     assert len(set(attribute(world, "fabricClique", "string").values())) == 1
 
 
+async def test_a_link_that_goes_down_takes_the_gpu_out_of_its_group_and_no_bandwidth_from_shares(make_world):
+    world = await make_world("H100", gpus=3)
+    await world.start("--views=gpu,shared", "--rescan-period=0.1", devices=6)
+    bandwidth = published(world, "shared")["gpu-2-shared"]["capacity"]["nvlinkBandwidth"]
+
+    world.node.set_links(2, up=False)
+
+    await world.until(lambda: len(set(attribute(world, "nvlinkGroup", "string").values())) == 2, within=60)
+    assert published(world, "shared")["gpu-2-shared"]["capacity"]["nvlinkBandwidth"] == bandwidth
+
+
 async def test_numa_nodes_are_published_as_lists_where_the_operator_says_so(make_world):
     world = await make_world("GB200", gpus=None)
     await world.start("--numa-lists", devices=8)

@@ -89,7 +89,7 @@ class Scanner:
             before = self._seen.get(index)
             where = (before.pci_address if before else None) or f"index {index}"
             return SickGpu(where=where, reason=str(error), uuid=before.uuid if before else None)
-        gpu = self._with_partitions(gpu)
+        gpu = self._with_bandwidth(self._with_partitions(gpu))
         if gpu.pci_address is None:
             return gpu
         node = sysfs.numa_node(self._sysfs_root, gpu.pci_address)
@@ -99,6 +99,17 @@ class Scanner:
             numa_node=node,
             numa_nodes=() if node is None else sysfs.nearest_nodes(self._sysfs_root, node),
         )
+
+    def _with_bandwidth(self, gpu: Gpu) -> Gpu:
+        """Return a GPU with the most NVLink bandwidth it has told since the start.
+
+        Links come up late, and a link that goes down now and then is a matter of health: what shares were given of the
+        bandwidth does not move with it.
+        """
+        before = self._seen.get(gpu.index)
+        known = before.nvlink_bandwidth if before is not None and before.uuid == gpu.uuid else None
+        most = max((one for one in (known, gpu.nvlink_bandwidth) if one is not None), default=None)
+        return replace(gpu, nvlink_bandwidth=most)
 
     def _with_partitions(self, gpu: Gpu) -> Gpu:
         """Return a GPU that did not tell its partitions this time with those of the last: it has not lost them."""
