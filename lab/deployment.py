@@ -19,6 +19,8 @@ from lab.settings import Settings
 from lab.simulated import SimulatedGpus
 
 _DEPLOY = Path(__file__).parent.parent / "deploy"
+# What a cluster needs for plugins that run as host processes. The chart and what belongs to its pods lie beside them.
+_MANIFESTS = ("rbac", "deviceclasses.yaml", "policies.yaml")
 _APPLY_WITHIN_SECONDS = 120.0
 _STOP_WITHIN_SECONDS = 30.0
 _PUBLISH_WITHIN_SECONDS = 90.0
@@ -27,13 +29,14 @@ _SLICES = path_of("resource.k8s.io/v1", "resourceslices")
 
 
 def apply_manifests(layout: Layout) -> None:
-    """Apply `deploy/`: device classes, policies and the node plugin's rights.
+    """Apply the plain manifests of `deploy/`: device classes, policies and rights.
 
     Raises:
         LabError: the server refuses one; the text has kubectl's words.
     """
     kubectl: list[str | Path] = [bin_dir() / "kubectl", f"--kubeconfig={layout.kubeconfig}"]
-    command = [*kubectl, "apply", "--recursive", "-f", _DEPLOY]
+    files: list[str | Path] = [part for name in _MANIFESTS for part in ("-f", _DEPLOY / name)]
+    command = [*kubectl, "apply", *files]
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_APPLY_WITHIN_SECONDS)
     if result.returncode != 0:
         raise LabError(f"kubectl apply -f {_DEPLOY}: {result.stderr.strip()}")
