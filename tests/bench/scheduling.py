@@ -19,6 +19,7 @@ from tests.bench.real_allocator import RealAllocator
 _TIMES = 40
 _RUNS = 3
 _MILLISECOND = 1_000_000
+_FEW_NAME = "gpu and shared"
 _FEW = (View.GPU, View.SHARED)
 _USUAL = (View.GPU, View.SHARED, View.MIG, View.MONITOR)
 
@@ -29,7 +30,7 @@ def measure(seen: Scan) -> list[list[Figure]]:
     kinds: dict[str, tuple[ViewOptions, traces.Ask, float]] = {
         "all views, all profiles": (ViewOptions(_USUAL, mig_profiles=names), traces.ONE, 15.0),
         "default views": (ViewOptions(_USUAL), traces.ONE, 15.0),
-        "gpu and shared": (ViewOptions(_FEW), traces.WHOLE, 0.5),
+        _FEW_NAME: (ViewOptions(_FEW), traces.WHOLE, 0.5),
     }
     with RealAllocator() as allocator:
         return [
@@ -46,12 +47,12 @@ def _of_node(
     allocator: RealAllocator, slices: Sequence[dict[str, Any]], kind: str, ask: traces.Ask, limit: float
 ) -> Iterator[Figure]:
     allocator.load([])
-    floor = _milliseconds(allocator, traces.WHOLE)
+    floor = _milliseconds(allocator, claim(-1, traces.WHOLE))
     allocator.load(slices)
     number = 0
     while allocator.place(claim(number, ask)) is not None:
         number += 1
-    slowest = max(_milliseconds(allocator, pending) for pending in _asks(kind))
+    slowest = max(_milliseconds(allocator, pending) for pending in _pending(kind))
     devices = sum(len(one["spec"].get("devices", ())) for one in slices)
     label = f"{kind}: {devices} devices"
     yield Figure(f"pending pod, full node, {label}", slowest, "ms", floor, limit, f"{limit:g}")
@@ -60,10 +61,19 @@ def _of_node(
     )
 
 
-def _asks(kind: str) -> tuple[traces.Ask, ...]:
-    whole = (traces.WHOLE, traces.FIFTH)
-    return whole if kind == "gpu and shared" else (*whole, traces.ONE, traces.TWO, traces.THREE, traces.SEVEN)
+def _pending(kind: str) -> Iterator[dict[str, Any]]:
+    """Yield what may wait on such a node; a partition by its memory takes an evaluation of every partition there is."""
+    whole: tuple[traces.Ask, ...] = (traces.WHOLE, traces.FIFTH)
+    yield from (claim(-1, ask) for ask in whole)
+    if kind != _FEW_NAME:
+        yield from (claim(-1, ask) for ask in (traces.ONE, traces.TWO, traces.THREE, traces.SEVEN))
+        by_memory = claim(-1, traces.THREE)
+        [request] = by_memory["spec"]["devices"]["requests"]
+        [selector] = request["exactly"]["selectors"]
+        memory = f'device.capacity["{published.DRIVER}"].memory'
+        selector["cel"]["expression"] = f'{memory}.compareTo(quantity("30Gi")) >= 0'
+        yield by_memory
 
 
-def _milliseconds(allocator: RealAllocator, ask: traces.Ask) -> float:
-    return statistics.median(allocator.nanoseconds(claim(-1, ask), _TIMES)) / _MILLISECOND
+def _milliseconds(allocator: RealAllocator, waiting: dict[str, Any]) -> float:
+    return statistics.median(allocator.nanoseconds(waiting, _TIMES)) / _MILLISECOND
