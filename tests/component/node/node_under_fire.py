@@ -56,16 +56,16 @@ def journal_busy(world) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
-class SmiStall:
-    """nvidia-smi about one GPU hangs at its next call, and then at the one after that.
+class Stall:
+    """A call to the hardware of one GPU hangs the next time that it is made, and then at the time after that.
 
     A fault that is injected while a call hangs meets that same call unless it stands before the first one.
     """
 
-    def __init__(self, world, gpu: int) -> None:
-        self._node, self._gpu = world.node, gpu
+    def __init__(self, world, call: str, gpu: int) -> None:
+        self._node, self._call, self._gpu = world.node, call, gpu
         self._place = self._node.inject("nothing", delay_ms=1)
-        self._serial = self._node.inject(SMI, gpu=gpu, block=True)
+        self._serial = self._node.inject(call, gpu=gpu, block=True)
 
     def reached(self) -> bool:
         return any(fault.serial == self._serial and fault.hits for fault in self._node.faults())
@@ -73,7 +73,7 @@ class SmiStall:
     async def go_on(self) -> None:
         """Let the call that hangs do its work, and wait until the next one hangs."""
         self._node.clear(serial=self._place)
-        earlier, self._serial = self._serial, self._node.inject(SMI, gpu=self._gpu, block=True)
+        earlier, self._serial = self._serial, self._node.inject(self._call, gpu=self._gpu, block=True)
         self._node.clear(serial=earlier)
         await until(self.reached)
 
