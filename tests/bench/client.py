@@ -138,6 +138,9 @@ def _setup(options: argparse.Namespace, plugin: Plugin, api: Api) -> Setup:
         shared=options.shared,
         pods=options.pods,
         mps_program=options.mps_program,
+        partitions=options.partitions,
+        nvml=options.nvml,
+        spare_gpu=options.spare_gpu,
         state_dir=options.state_dir,
         config=json.loads(options.config.read_text()) if options.config else TIME_SLICING,
         slow=slow if options.slow_on and options.slow_off else None,
@@ -169,6 +172,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--monitors", type=_names, default=[], help="devices that any number of claims may hold")
     parser.add_argument("--shared", type=_names, default=[], help="devices of which claims may hold shares, a GPU each")
     parser.add_argument("--pods", type=_names, default=[], help="UIDs of pods on the node, for which the shares are")
+    parser.add_argument("--partitions", type=_names, default=[], help="two partitions of one slice of one GPU")
+    parser.add_argument("--nvml", type=Path, help="libnvidia-ml.so.1, to measure what a partition costs without us")
+    parser.add_argument("--spare-gpu", type=int, default=0, help="index of a GPU that nobody uses, to measure that on")
     parser.add_argument("--mps-program", type=Path, help="nvidia-cuda-mps-control, to measure what starting it costs")
     parser.add_argument("--api", required=True, help="API server that the plugin reads, http(s)://host:port")
     parser.add_argument("--token-file", type=Path, help="bearer token for it")

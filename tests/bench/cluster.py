@@ -57,11 +57,18 @@ class Api:
 
     def claim_reads(self) -> int | None:
         """How many claims were read so far; None if this server does not count."""
+        return self._requests("resourceclaims", "get")
+
+    def slice_writes(self) -> int | None:
+        """How often slices were written so far; None if this server does not count."""
+        return self._requests("resourceslices", "create", "update", "patch", "delete")
+
+    def _requests(self, resource: str, *verbs: str) -> int | None:
         try:
             log = self.call("GET", "/_log?since=0")
         except ApiError:
             return None
-        return sum(r["verb"] == "get" and r["resource"] == "resourceclaims" for r in log["requests"])
+        return sum(1 for r in log["requests"] if r["verb"] in verbs and r["resource"] == resource)
 
 
 class Claims:

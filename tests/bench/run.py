@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pstats
+import re
 import shlex
 import shutil
 import signal
@@ -104,9 +105,10 @@ def _bench(options: argparse.Namespace, root: Path) -> int:
         client.say("start, on a node of 8 GPUs")
         rows, notes = client.measure(_arguments(options, small, ["gpu-0"], [], "--start-only"))
         large = _bed(root / "32", api, options.profile, options.gpus)
-        devices, monitors = _published(large, options.python)
+        devices, monitors, partitions = _published(large, options.python)
         client.say(f"calls, on a node of {len(devices)} GPUs")
-        arguments = _arguments(options, large, devices, monitors, *_shares(large, devices))
+        more_arguments = [*_shares(large, devices), *_partitions(large, partitions)]
+        arguments = _arguments(options, large, devices, monitors, *more_arguments)
         with _in_memory(large.paths.mps), _mps_service(large, options.python):
             more, more_notes = client.measure(arguments)
             notes += [f"directory of the MPS service on {_file_system(large.paths.mps)}"]
@@ -138,6 +140,14 @@ def _shares(bed: Bed, devices: Sequence[str]) -> list[str]:
     shared = [f"{device}-shared" for device in devices[:SHARED_GPUS]]
     program = str(SimulatedNode(bed.node).mps_control)
     return ["--shared", ",".join(shared), "--pods", ",".join(pods), "--mps-program", program]
+
+
+def _partitions(bed: Bed, partitions: Sequence[str]) -> list[str]:
+    """Name two partitions of one slice of a GPU, and another GPU for NVML alone; nothing where a GPU cannot."""
+    node = SimulatedNode(bed.node)
+    gpu = len(node.gpus) - 1
+    found = [name for name in partitions if re.fullmatch(rf"gpu-{gpu}-mig-1g\d+gb-19-\d", name)][:2]
+    return ["--partitions", ",".join(found), "--nvml", str(node.library), "--spare-gpu", str(gpu - 1)] if found else []
 
 
 @contextmanager
@@ -207,8 +217,8 @@ def _bed(root: Path, api: str, profile: str, gpus: int) -> Bed:
     return bed
 
 
-def _published(bed: Bed, python: str) -> tuple[list[str], list[str]]:
-    """Start the plugin once and read from its slices which devices one claim holds alone and which any number may."""
+def _published(bed: Bed, python: str) -> tuple[list[str], list[str], list[str]]:
+    """Start the plugin once and read from its slices: whole GPUs, views that any number may have, partitions."""
     with (bed.root / "plugin.log").open("ab") as log:
         process = subprocess.Popen(shlex.split(bed.command(python)), stdout=log, stderr=log)
     api = Api(bed.api)
@@ -222,7 +232,7 @@ def _published(bed: Bed, python: str) -> tuple[list[str], list[str]]:
             whole = sorted(device["name"] for device in devices if _type(device) == "gpu")
             monitors = sorted(device["name"] for device in devices if _type(device) == "monitor")
             if whole and monitors and {item["spec"]["pool"]["resourceSliceCount"] for item in slices} == {len(slices)}:
-                return whole, monitors
+                return whole, monitors, sorted(device["name"] for device in devices if _type(device) == "mig")
             time.sleep(0.05)
         raise CallFailedError(f"no slices were published within {SECONDS:.0f} s")
     finally:
@@ -278,7 +288,7 @@ def _profile(bed: Bed, python: str, arguments: argparse.Namespace, missed: Seque
     client.say(f"missed: {'; '.join(missed)}; once more under the profiler")
     path = bed.root / "profile"
     arguments.runs = 1
-    arguments.only = ["fresh", "repeated", "shares"]
+    arguments.only = ["fresh", "repeated", "shares", "partitions"]
     arguments.start = bed.command(python, "-m", "cProfile", "-o", str(path))
     client.measure(arguments)
     stats = pstats.Stats(str(path), stream=sys.stderr)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dra_gpu_sim.local.kubelet import Claim
-from tests.bench import shares
+from tests.bench import partitions, shares
 from tests.bench.cluster import Claims
 from tests.bench.figures import Figure, percentile
 from tests.bench.plugin import Plugin
 
-NAMES = ("fresh", "repeated", "parallel", "slow", "held", "shares")
+NAMES = ("fresh", "repeated", "parallel", "slow", "held", "shares", "partitions")
 
 
 @dataclass(slots=True)
@@ -32,6 +32,8 @@ class Setup:
         claims_total: claims of the parallel scenarios; `at_once` of them run at the same time.
         shared: devices of which many claims may hold shares, each on a GPU of its own.
         mps_program: nvidia-cuda-mps-control, if its cost is to be shown.
+        partitions: two partitions of one slice of one GPU; `nvml` and `spare_gpu` tell where NVML's own time is
+            measured.
         pods: UIDs of pods that exist on the node; each share is for one of them.
         held: the two numbers of held claims that are compared.
         only: which scenarios to run.
@@ -49,6 +51,9 @@ class Setup:
     samples: int = 160
     shared: Sequence[str] = ()
     pods: Sequence[str] = ()
+    partitions: Sequence[str] = ()
+    nvml: Path | None = None
+    spare_gpu: int = 0
     mps_program: Path | None = None
     held: tuple[int, int] = (10, 1000)
     only: Sequence[str] = NAMES
@@ -83,6 +88,7 @@ async def run(setup: Setup) -> list[Figure]:
         "slow": lambda: _slow_hardware(setup),
         "held": lambda: _held(setup, floor),
         "shares": lambda: _shares(setup, floor),
+        "partitions": lambda: _partitions(setup),
     }
     for name in NAMES:
         if name in setup.only:
@@ -241,6 +247,14 @@ async def _shares(setup: Setup, floor: Floor) -> list[Figure]:
         return []
     bench = shares.Bench(setup.plugin, setup.claims, setup.shared, setup.pods, setup.samples, setup.mps_program)
     return await shares.run(bench, floor.total, floor.durable_write + floor.empty_call)
+
+
+async def _partitions(setup: Setup) -> list[Figure]:
+    if not setup.partitions or setup.nvml is None:
+        setup.notes.append("partitions: skipped, they need two of a GPU (--partitions) and its library (--nvml)")
+        return []
+    bench = partitions.Bench(setup.plugin, setup.claims, setup.partitions, setup.samples, setup.nvml, setup.spare_gpu)
+    return await partitions.run(bench)
 
 
 async def _fresh_p50(setup: Setup) -> float:
