@@ -82,7 +82,7 @@ class Partitioning:
         if instance is None:
             instance = mig_instances.make(gpu, handle, profile, placement)
         try:
-            return mig_instances.completed(gpu, handle, profile, placement, instance)
+            return mig_instances.completed(gpu, handle, profile, placement, instance, new=made)
         except VendorError:
             if made:
                 with suppress(VendorError):  # else the next attempt completes it, or whoever undoes this destroys it

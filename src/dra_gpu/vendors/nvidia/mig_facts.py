@@ -7,7 +7,7 @@ Source: NVML API reference r580, "Multi Instance GPU Management".
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
@@ -88,11 +88,11 @@ def profiles(handle: Any) -> Iterator[MigProfile]:
     for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         found = profile(handle, number)
         if found is not None:
-            yield found
+            yield replace(found, placements=tuple(_placements(handle, number, found.profile_id)))
 
 
 def profile(handle: Any, number: int) -> MigProfile | None:
-    """Return one profile by NVML's number of it; None where the GPU does not have it.
+    """Return one profile, without its places, by NVML's number of it; None where the GPU does not have it.
 
     Raises:
         pynvml.NVMLError: NVML does not tell.
@@ -116,7 +116,6 @@ def profile(handle: Any, number: int) -> MigProfile | None:
         jpeg_engines=int(info.jpegCount),
         ofa_engines=int(info.ofaCount),
         max_instances=int(info.instanceCount),
-        placements=tuple(_placements(handle, number, int(info.id))),
     )
 
 
@@ -173,7 +172,7 @@ def with_device(handle: Any, placement: MigPlacement, gpu_instance: int) -> MigI
     Raises:
         pynvml.NVMLError: NVML does not tell.
     """
-    return _instance(placement, gpu_instance, list(_mig_devices(handle)))
+    return _instance(placement, gpu_instance, list(_mig_devices(handle, gpu_instance)))
 
 
 def _instance(placement: MigPlacement, gpu_instance: int, devices: list[_MigDevice]) -> MigInstance:
@@ -183,19 +182,23 @@ def _instance(placement: MigPlacement, gpu_instance: int, devices: list[_MigDevi
     return MigInstance(placement, gpu_instance, inside[0].compute_instance, inside[0].uuid)
 
 
-def _mig_devices(handle: Any) -> Iterator[_MigDevice]:
+def _mig_devices(handle: Any, only_of: int | None = None) -> Iterator[_MigDevice]:
+    """Yield the MIG devices of a GPU, or those of one of its GPU instances."""
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
-            yield _mig_device(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+            device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            gpu_instance = int(pynvml.nvmlDeviceGetGpuInstanceId(device))
+            if only_of in (None, gpu_instance):
+                yield _mig_device(device, gpu_instance)
         except pynvml.NVMLError as error:
             if error.value not in _GONE:  # numbers have gaps
                 raise
 
 
-def _mig_device(device: Any) -> _MigDevice:
+def _mig_device(device: Any, gpu_instance: int) -> _MigDevice:
     attributes = pynvml.nvmlDeviceGetAttributes(device)
     return _MigDevice(
-        int(pynvml.nvmlDeviceGetGpuInstanceId(device)),
+        gpu_instance,
         int(pynvml.nvmlDeviceGetComputeInstanceId(device)),
         attributes.computeInstanceSliceCount == attributes.gpuInstanceSliceCount,
         text(pynvml.nvmlDeviceGetUUID(device)) or "",

@@ -68,12 +68,12 @@ def _neighbours(handle: Any) -> str:
 
 
 def completed(
-    gpu: Gpu, handle: Any, profile: MigProfile, placement: MigPlacement, instance: tuple[Any, int]
+    gpu: Gpu, handle: Any, profile: MigProfile, placement: MigPlacement, instance: tuple[Any, int], *, new: bool
 ) -> MigInstance:
-    """Return the instance with a compute instance that spans it; one is made if there is none at all."""
+    """Return the instance with a compute instance that spans it; one is made if it is new, or has none at all."""
     subject = f"GPU {gpu.uuid}: {profile.name} at {placement.start}"
     try:
-        present = sum(1 for _ in _compute_instances(instance[0]))
+        present = 0 if new else sum(1 for _ in _compute_instances(instance[0]))
         if not present:
             number = _spanning_profile(subject, instance[0], profile)
             pynvml.nvmlGpuInstanceCreateComputeInstance(instance[0], number)
