@@ -49,7 +49,10 @@ async def test_every_figure_is_measured_and_nothing_stays_behind(api: ApiServer,
     } <= set(figures)
     assert figures["claim GETs of repeated prepares"]["verdict"] == "PASS"
     assert figures["fresh prepare p50"]["floor"] > 0
-    assert notes == ["shares: skipped, they need devices of which claims may hold shares (--shared)"]
+    assert notes == [
+        "shares: skipped, they need devices of which claims may hold shares (--shared)",
+        "partitions: skipped, they need two of a GPU (--partitions) and its library (--nvml)",
+    ]
     assert not [record for record in api.log.since() if record.status >= 400]
 
 

@@ -17,6 +17,9 @@ from tests.component.node.dying_shares import Shares
 from tests.component.node.dying_time_slices import TimeSlices
 from tests.component.node.node_under_fire import held_twice
 
+# A sweep starts the plugin up to nine times, and the machine may be busy.
+pytestmark = pytest.mark.timeout(300)
+
 SCENARIOS = {
     "time-slices": TimeSlices,
     "share-beside-another": Shares,
