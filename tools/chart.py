@@ -1,0 +1,133 @@
+"""Writes what the chart has from elsewhere in the repository (`make chart`): one source, and a template made from it.
+
+The manifests in `deploy/` are what users without Helm apply and what the end-to-end tests hold; the chart's templates of
+the same objects are made from their text: names and the namespace become the release's, labels are added, comments stay.
+"""  # noqa: INP001 - a script
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+DEPLOY = _ROOT / "deploy"
+TEMPLATES = DEPLOY / "helm" / "dra-driver-gpu" / "templates" / "generated"
+
+_FULLNAME = '{{ include "dra-driver-gpu.fullname" . }}'
+_NAMESPACE = '{{ include "dra-driver-gpu.namespace" . }}'
+_LABELS = '  labels:\n    {{- include "dra-driver-gpu.labels" . | nindent 4 }}\n'
+_ANNOTATIONS = (
+    "  {{- with .Values.serviceAccount.annotations }}\n  annotations:\n    {{- toYaml . | nindent 4 }}\n  {{- end }}\n"
+)
+# The name and the namespace in the plain manifests; `dra-gpu.dev` is a domain and stays.
+_OURS = "dra-gpu"
+_LEFT = re.compile(rf"(?<![\w.-]){_OURS}(?![\w-]*\.dev)")
+
+
+class ManifestError(Exception):
+    """A manifest has something that cannot be made a template; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of `deploy/` and when the chart has its objects."""
+
+    path: str
+    condition: str = ""
+
+    @property
+    def target(self) -> str:
+        """The template's file name."""
+        return self.path.replace("/", "-")
+
+
+SOURCES = (
+    Source("rbac/node.yaml"),
+    Source("rbac/controller.yaml", ".Values.controller.enabled"),
+    Source("rbac/webhook.yaml", ".Values.webhook.enabled"),
+    Source("deviceclasses.yaml", ".Values.deviceClasses.create"),
+    Source("policies.yaml"),
+)
+
+
+def templates() -> dict[str, str]:
+    """Return every template by its file name.
+
+    Raises:
+        ManifestError: a manifest cannot be made one.
+    """
+    return {
+        source.target: template(source, (DEPLOY / source.path).read_text())
+        for source in SOURCES
+        if (DEPLOY / source.path).exists()
+    }
+
+
+def template(source: Source, manifest: str) -> str:
+    """Make a template from the text of a manifest.
+
+    Raises:
+        ManifestError: it cannot be made one.
+    """
+    documents = [document for document in re.split(r"(?m)^---\n", manifest) if _kind(document) != "Namespace"]
+    text = "---\n".join(filter(None, (_document(source, document) for document in documents)))
+    note = f"{{{{- /* Made from deploy/{source.path} by `make chart`: change that one. */ -}}}}\n"
+    if source.condition:
+        text = f"{{{{- if {source.condition} }}}}\n{text}{{{{- end }}}}\n"
+    return note + text
+
+
+def _document(source: Source, text: str) -> str:
+    if "{{" in text:
+        raise ManifestError(f"deploy/{source.path} has {{{{, which a template would read as its own")
+    kind = _kind(text)
+    if kind is None:
+        return text
+    text = re.sub(rf"(?m)^(\s*(?:- )?name: ){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
+    text = re.sub(rf"(?m)^(\s*namespace: ){_OURS}$", rf"\g<1>{_NAMESPACE}", text)
+    text = re.sub(rf"system:serviceaccount:{_OURS}:{_OURS}-", f"system:serviceaccount:{_NAMESPACE}:{_FULLNAME}-", text)
+    text, found = re.subn(r"(?m)^metadata:\n((?:  (?:name|namespace): .*\n)+)", rf"metadata:\n\g<1>{_LABELS}", text)
+    if found != 1:
+        raise ManifestError(f"a {kind} in deploy/{source.path} needs `metadata:` with a name below it and nothing else")
+    if kind == "ServiceAccount":
+        text = f"{{{{- if .Values.serviceAccount.create }}}}\n{text.rstrip()}\n{_ANNOTATIONS}{{{{- end }}}}\n"
+    if kind == "DeviceClass":
+        text = _optional_resource(text)
+    _check(source, text)
+    return text
+
+
+def _optional_resource(text: str) -> str:
+    """Leave it to a value whether containers may ask for the class's extended resource."""
+    return re.sub(
+        r"(?m)^((?:  #.*\n)*  extendedResourceName: .*\n)",
+        "  {{- if .Values.deviceClasses.extendedResource }}\n\\g<1>  {{- end }}\n",
+        text,
+    )
+
+
+def _check(source: Source, text: str) -> None:
+    """Refuse a name of ours that no rule above made the release's."""
+    for line in text.splitlines():
+        bare = re.sub(r"\{\{.*?\}\}|#.*", "", line)
+        if _LEFT.search(bare):
+            raise ManifestError(f"deploy/{source.path}: no rule makes {_OURS!r} the release's in: {line.strip()}")
+
+
+def _kind(document: str) -> str | None:
+    found = re.search(r"(?m)^kind: (\w+)$", document)
+    return found[1] if found else None
+
+
+def main() -> None:
+    """Write every template and remove what is none any more."""
+    TEMPLATES.mkdir(parents=True, exist_ok=True)
+    wanted = templates()
+    for path in TEMPLATES.iterdir():
+        if path.name not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        (TEMPLATES / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
