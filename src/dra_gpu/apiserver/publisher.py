@@ -126,6 +126,11 @@ class SlicePublisher:
         self.settled = asyncio.Event()
         """Set while the server is known to hold exactly what is wanted."""
 
+    @property
+    def watch_age(self) -> float:
+        """Seconds since the server was last heard of about slices."""
+        return self._reflector.age
+
     def publish(self, contents: Sequence[SliceContent]) -> None:
         """Want these slices from now on; returns at once. An empty sequence is published as one empty slice."""
         wanted = tuple(contents) or (SliceContent(),)

@@ -101,6 +101,11 @@ class Reflector(Generic[T]):
         """The present copy, by (namespace, name). A live view: copy it before you wait for anything."""
         return MappingProxyType(self._store)
 
+    @property
+    def age(self) -> float:
+        """Seconds since the server was last heard of; on a quiet cluster it speaks about once a minute."""
+        return max(0.0, self._clock.now() - self._heard_at)
+
     async def run(self) -> None:
         """Follow the server until cancelled."""
         while True:

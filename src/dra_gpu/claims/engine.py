@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal
+from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusalKind
 from dra_gpu.claims.preparation import Preparation
 from dra_gpu.claims.refusals import refusal_of
 
@@ -101,7 +101,9 @@ class Engine:
         for ref in refs:
             if len(self._running) >= limits.at_once:
                 answers[ref.uid] = Refusal(
-                    f"claim {ref}: {limits.at_once} claims are in work; ask again", retryable=True
+                    f"claim {ref}: {limits.at_once} claims are in work; ask again",
+                    retryable=True,
+                    kind=RefusalKind.BUSY,
                 )
             elif ref.uid not in tasks:
                 tasks[ref.uid] = self._start(_answered(work, ref, until))
@@ -133,11 +135,13 @@ def _refusal(what: str, error: Exception) -> Refusal:
     if known is not None:
         return known
     _log.error("unexpected error", what=what, exc_info=error)
-    return Refusal(f"{what}: internal error {type(error).__name__}: {error}; see the node plugin's log", retryable=True)
+    message = f"{what}: internal error {type(error).__name__}: {error}; see the node plugin's log"
+    return Refusal(message, retryable=True, kind=RefusalKind.INTERNAL)
 
 
 def _still_busy(ref: ClaimRef) -> Refusal:
     return Refusal(
         f"claim {ref}: not finished by the deadline of the call; the work goes on, and the next call finds it done",
         retryable=True,
+        kind=RefusalKind.TIMEOUT,
     )

@@ -78,6 +78,14 @@ class Journal:
         """Finish what waits and close the file."""
         await self._committer.close()
 
+    async def check(self) -> None:
+        """Find out whether it can be written: takes the file's lock as a write does, and changes nothing.
+
+        Raises:
+            JournalError: it cannot be written now.
+        """
+        await self._committer.write(lambda connection: connection.execute("UPDATE claims SET note = note WHERE 0"))
+
     async def load(self, uid: str) -> Record | None:
         """Return a claim's record."""
         return await self._committer.read(lambda connection: _load(connection, uid))

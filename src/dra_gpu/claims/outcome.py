@@ -4,6 +4,7 @@ Every claim of a call gets a value of its own: `Prepared`, a `Refusal`, or None 
 about one claim is an exception for the others.
 """
 
+import enum
 import re
 from dataclasses import dataclass
 
@@ -63,6 +64,25 @@ class Prepared:
     devices: tuple[PreparedDevice, ...]
 
 
+class RefusalKind(enum.Enum):
+    """What stood in the way, in one of few words: what refusals are counted by."""
+
+    CLAIM = "claim"  # the claim, its config or its pod
+    HELD = "held"  # another claim has what it wants, or a process does not let go of it
+    QUARANTINED = "quarantined"  # its record was set aside
+    TIMEOUT = "timeout"  # not done by the deadline; the work goes on
+    BUSY = "busy"  # more claims in work than there may be, or a lock that was not to be had
+    NOT_READY = "not-ready"  # the GPUs have not been looked at yet
+    API_SERVER = "api-server"
+    JOURNAL = "journal"
+    CDI = "cdi"
+    MPS = "mps"
+    GPU = "gpu"
+    GPU_LOST = "gpu-lost"
+    GPU_UNRESPONSIVE = "gpu-unresponsive"
+    INTERNAL = "internal"  # a fault of ours
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The claim was not served.
@@ -70,15 +90,17 @@ class Refusal:
     Attributes:
         message: object, reason and remedy, for the events of a pod.
         retryable: the same call may succeed later without anybody changing the claim.
+        kind: what stood in the way.
     """
 
     message: str
     retryable: bool
+    kind: RefusalKind = RefusalKind.CLAIM
 
 
 class RefusedError(Exception):
     """Carries a refusal from where it is found to where a claim's call is answered."""
 
-    def __init__(self, message: str, *, retryable: bool) -> None:
+    def __init__(self, message: str, *, retryable: bool, kind: RefusalKind = RefusalKind.CLAIM) -> None:
         super().__init__(message)
-        self.refusal = Refusal(message, retryable)
+        self.refusal = Refusal(message, retryable, kind)

@@ -20,7 +20,7 @@ from dra_gpu.claims.execution import StepFailedError
 from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
-from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusedError
+from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusalKind, RefusedError
 from dra_gpu.claims.plan import Plan, make_plan
 from dra_gpu.claims.ports import ClaimReader, ClaimReadError
 from dra_gpu.claims.reasons import gpu_gone, held, quarantined, refuse_unknown_steps
@@ -301,7 +301,8 @@ class Preparation:
         await self._narrow(record, leftovers)
         reasons = "; ".join(leftover.reason for leftover in leftovers)
         if not all(leftover.silent for leftover in leftovers):
-            raise RefusedError(f"claim {ref}: cannot be taken back yet: {reasons}", retryable=True)
+            kind = RefusalKind.HELD if any(leftover.in_use for leftover in leftovers) else RefusalKind.GPU
+            raise RefusedError(f"claim {ref}: cannot be taken back yet: {reasons}", retryable=True, kind=kind)
         _log.warning("a claim is taken back when its GPU answers again", claim=str(ref), reason=reasons)
 
     async def _narrow(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
@@ -350,7 +351,7 @@ class Preparation:
             ),
         )
         if isinstance(plan, Refusal):
-            raise RefusedError(plan.message, retryable=plan.retryable)
+            raise RefusedError(plan.message, retryable=plan.retryable, kind=plan.kind)
         if not plan.devices:
             return Prepared(())
         held_until = min(until, asyncio.get_running_loop().time() + self._held_wait)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dra_gpu.claims.outcome import ClaimRef, RefusedError
+from dra_gpu.claims.outcome import ClaimRef, RefusalKind, RefusedError
 from dra_gpu.claims.record import Blocker, Record
 
 _NAMED = 5  # holders in a message
@@ -25,7 +25,11 @@ def refuse_unknown_steps(record: Record) -> None:
 def quarantined(record: Record) -> RefusedError:
     """Return why a record that was set aside is not served."""
     reason = record.note or record.fault or "its record cannot be used"
-    return RefusedError(f"claim {record.ref}: {reason}: recreate the pod to get another device", retryable=False)
+    return RefusedError(
+        f"claim {record.ref}: {reason}: recreate the pod to get another device",
+        retryable=False,
+        kind=RefusalKind.QUARANTINED,
+    )
 
 
 def gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
@@ -34,6 +38,7 @@ def gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
         f"claim {ref}: {gpu}, on which it was prepared, is not among the working GPUs of this node any more: recreate "
         "the pod to get another device",
         retryable=False,
+        kind=RefusalKind.GPU_LOST,
     )
 
 
@@ -44,11 +49,14 @@ def held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
     free = "it comes free when the kubelet has stopped that claim's pod; the kubelet tries again by itself"
     if not first.shortage:
         return RefusedError(
-            f"claim {ref}: device {first.device} still held by claim {first.ref}{note}: {free}", retryable=True
+            f"claim {ref}: device {first.device} still held by claim {first.ref}{note}: {free}",
+            retryable=True,
+            kind=RefusalKind.HELD,
         )
     named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
     more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
     return RefusedError(
         f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}: {free}",
         retryable=True,
+        kind=RefusalKind.HELD,
     )

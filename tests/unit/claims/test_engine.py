@@ -7,7 +7,7 @@ import pytest
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.engine import Limits
 from dra_gpu.claims.journal_errors import JournalFullError
-from dra_gpu.claims.outcome import ClaimRef, Prepared, PreparedDevice, Refusal
+from dra_gpu.claims.outcome import ClaimRef, Prepared, PreparedDevice, Refusal, RefusalKind
 from dra_gpu.claims.ports import ClaimReadError
 from dra_gpu.claims.record import State
 from dra_gpu.vendors.base import FailureKind, NotReadyError
@@ -322,7 +322,7 @@ async def test_a_read_that_is_not_allowed_is_refused_at_once(node):
     claim = node.api.add(ref(), "gpu-0")
     node.api.fault = ClaimReadError("forbidden: grant get on resourceclaims", retryable=False)
     assert await node.prepare(claim) == Refusal(
-        "claim team-a/shared (aaaa): forbidden: grant get on resourceclaims", retryable=False
+        "claim team-a/shared (aaaa): forbidden: grant get on resourceclaims", False, RefusalKind.API_SERVER
     )
     assert node.api.reads == 1
 
