@@ -110,7 +110,7 @@ def interval_of(config: Any) -> str | None:
     """
     if not isinstance(config, dict) or not set(config) <= {"apiVersion", "kind", "sharing"}:
         return None
-    if config.get("apiVersion", GOOD_CONFIG["apiVersion"]) != GOOD_CONFIG["apiVersion"]:
+    if config.get("apiVersion") != GOOD_CONFIG["apiVersion"]:
         return None
     if config.get("kind") != "GpuConfig":
         return None
@@ -125,7 +125,8 @@ def interval_of(config: Any) -> str | None:
     slicing = {} if slicing is None else slicing
     if not isinstance(slicing, dict) or not set(slicing) <= {"interval"}:
         return None
-    interval = slicing.get("interval", "Default")
+    interval = slicing.get("interval")
+    interval = "Default" if interval is None else interval
     return interval if interval in _INTERVALS else None
 
 
