@@ -6,6 +6,7 @@ python -m tests.bench.null_plugin --registry DIR --plugins DIR --driver D --pool
 import argparse
 import asyncio
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,14 +35,22 @@ class Null:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM, and say so once the kubelet has registered it."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     paths = socket_paths(options.registry, options.plugins, options.driver, options.pod_uid)
     server = KubeletServer(options.driver, paths, Null(options.driver, options.pool), "null")
     await server.start()
+    telling = asyncio.create_task(_tell_registration(server))
     await stop.wait()
+    telling.cancel()
     await server.stop()
+
+
+async def _tell_registration(server: KubeletServer) -> None:
+    await server.registration.registered.wait()
+    sys.stdout.write("registered\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"bufio"
 	"context"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ import (
 const (
 	driver  = "gpu.nvidia.com"
 	pool    = "node-a"
-	patient = 15 * time.Second
+	patient = 2 * time.Minute
 )
 
 // directories of one node, with names short enough for sockets.
@@ -45,8 +46,14 @@ func newDirectories(t *testing.T) directories {
 	return directories{root, filepath.Join(root, "registry"), filepath.Join(root, "plugins")}
 }
 
+// plugin is a running plugin; registered is closed once the kubelet has registered it.
+type plugin struct {
+	*exec.Cmd
+	registered chan struct{}
+}
+
 // startPlugin runs the plugin that answers and does nothing; podUID gives it sockets of its own.
-func startPlugin(t *testing.T, dirs directories, podUID string) *exec.Cmd {
+func startPlugin(t *testing.T, dirs directories, podUID string) plugin {
 	t.Helper()
 	repository, err := filepath.Abs("../..")
 	if err != nil {
@@ -60,6 +67,10 @@ func startPlugin(t *testing.T, dirs directories, podUID string) *exec.Cmd {
 	command := exec.Command(filepath.Join(repository, ".venv/bin/python"), arguments...)
 	command.Dir = repository
 	command.Stderr = os.Stderr
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := command.Start(); err != nil {
 		t.Fatalf("start the plugin (make its environment with `make test`): %v", err)
 	}
@@ -69,7 +80,25 @@ func startPlugin(t *testing.T, dirs directories, podUID string) *exec.Cmd {
 			_ = command.Wait()
 		}
 	})
-	return command
+	registered := make(chan struct{})
+	go func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			if lines.Text() == "registered" {
+				close(registered)
+			}
+		}
+	}()
+	return plugin{command, registered}
+}
+
+// waitRegistered waits until the kubelet has registered a plugin beside others, which no call to the kubelet tells.
+func waitRegistered(t *testing.T, started plugin) {
+	t.Helper()
+	select {
+	case <-started.registered:
+	case <-time.After(patient):
+		t.Fatalf("the plugin was not registered within %v", patient)
+	}
 }
 
 // kubelet is the part of one that deals with DRA.
@@ -182,7 +211,7 @@ func notRegisteredSoon(t *testing.T, kubelet *kubelet, pod *v1.Pod) {
 	}
 }
 
-func terminate(t *testing.T, plugin *exec.Cmd) {
+func terminate(t *testing.T, plugin plugin) {
 	t.Helper()
 	started := time.Now()
 	if err := plugin.Process.Signal(syscall.SIGTERM); err != nil {
@@ -191,7 +220,8 @@ func terminate(t *testing.T, plugin *exec.Cmd) {
 	if err := plugin.Wait(); err != nil {
 		t.Fatalf("the plugin did not end well: %v", err)
 	}
-	if took := time.Since(started); took > 5*time.Second {
+	// Less than the 20 s that running calls are given.
+	if took := time.Since(started); took > 15*time.Second {
 		t.Fatalf("an idle plugin took %v to stop", took)
 	}
 }
@@ -262,8 +292,7 @@ func TestDuringARollingUpdateNoPrepareFails(t *testing.T) {
 	old := startPlugin(t, dirs, "11111111-1111-1111-1111-111111111111")
 	prepareSoon(t, kubelet, newPod(t, client, "before"))
 
-	startPlugin(t, dirs, "22222222-2222-2222-2222-222222222222")
-	time.Sleep(3 * time.Second) // as a DaemonSet waits for readiness: the kubelet looks every second
+	waitRegistered(t, startPlugin(t, dirs, "22222222-2222-2222-2222-222222222222")) // as a DaemonSet waits for readiness
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
