@@ -124,7 +124,7 @@ func decide(in input) (out output) {
 }
 
 func allocate(in input, state structured.AllocatedState, out output) output {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	allocator, err := structured.NewAllocator(ctx, features, state, in.Classes, in.Slices, selectors)
 	if err == nil {
