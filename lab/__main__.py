@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from lab import build, cluster, controlplane, deployment
+from lab import build, cluster, controlplane, deployment, recipe
 from lab.errors import LabError
 from lab.layout import Layout
 from lab.mps import mps_process
@@ -57,6 +57,8 @@ def main() -> int:
             case "build" if arguments.background:
                 print(f"building in the background; progress: {build.build_in_background()}")
             case "build":
+                # Helm first: the tests that need no cluster wait for it.
+                build.build(progress, recipe.helm())
                 print(build.build(progress))
             case "up":
                 cluster.up(layout, arguments.nodes, progress)

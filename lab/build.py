@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lab.errors import LabError
 from lab.progress import Progress
-from lab.recipe import Binary, binaries, fingerprint
+from lab.recipe import Binary, Recipe, cluster, helm
 from lab.toolchain import require_go
 
 _HEARTBEAT_SECONDS = 15.0
@@ -31,52 +31,62 @@ def cache_dir() -> Path:
     return Path(os.environ.get("DRA_GPU_CACHE") or Path.home() / ".cache" / "dra-gpu") / "lab"
 
 
-def build_dir() -> Path:
+def build_dir(recipe: Recipe) -> Path:
     """Return the directory of the build that belongs to the pinned modules of this checkout."""
-    return cache_dir() / fingerprint()
+    return cache_dir() / recipe.fingerprint()
 
 
 def bin_dir() -> Path:
-    """Return where the programs lie once built."""
-    return build_dir() / "bin"
+    """Return where the programs of a cluster lie once built."""
+    return build_dir(cluster()) / "bin"
 
 
-def missing() -> list[Binary]:
+def helm_program() -> Path:
+    """Return where Helm lies once built."""
+    return build_dir(helm()) / "bin" / "helm"
+
+
+def missing(recipe: Recipe) -> list[Binary]:
     """Return what is not built yet."""
-    return [binary for binary in binaries() if not (bin_dir() / binary.name).is_file()]
+    return [binary for binary in recipe.binaries if not (build_dir(recipe) / "bin" / binary.name).is_file()]
 
 
-def build(progress: Progress) -> Path:
-    """Build what is missing and return the directory of the programs.
+def build(progress: Progress, recipe: Recipe | None = None) -> Path:
+    """Build what is missing of a recipe (the cluster's) and return the directory of the programs.
 
     Raises:
         LabError: Go is absent, a build failed, or another build did not end in time.
     """
-    if not missing():
-        return bin_dir()
+    recipe = recipe or cluster()
+    directory = build_dir(recipe)
+    programs = directory / "bin"
+    if not missing(recipe):
+        return programs
     # The build must be the same whatever the caller's Go settings are, except for where modules come from.
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     require_go(environment)
-    bin_dir().mkdir(parents=True, exist_ok=True)
-    with _lock(build_dir() / "lock", progress):
-        for leftover in bin_dir().rglob(".*.partial"):
+    programs.mkdir(parents=True, exist_ok=True)
+    with _lock(directory / "lock", progress):
+        for leftover in programs.rglob(".*.partial"):
             leftover.unlink()
-        todo = missing()
+        todo = missing(recipe)
         # A go that is stopped leaves its work directory: gigabytes, which here the next build removes.
-        work = build_dir() / "work"
+        work = directory / "work"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(exist_ok=True)
         environment["GOTMPDIR"] = str(work)
         for position, binary in enumerate(todo, start=1):
-            _build_one(binary, environment, f"build {position}/{len(todo)} {binary.name}", progress)
+            title = f"build {position}/{len(todo)} {binary.name}"
+            _build_one(binary, programs / binary.name, environment, title, progress)
         shutil.rmtree(work, ignore_errors=True)
-    return bin_dir()
+    return programs
 
 
 def build_in_background() -> Path:
     """Start `build` as a process of its own and return the path of its log; a later `build` waits for it."""
-    build_dir().mkdir(parents=True, exist_ok=True)
-    log = build_dir() / "build.log"
+    directory = build_dir(cluster())
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "build.log"
     with log.open("ab") as stream:
         subprocess.Popen(
             [sys.executable, "-m", "lab", "build"],
@@ -111,8 +121,7 @@ def _lock(path: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _build_one(binary: Binary, environment: dict[str, str], title: str, progress: Progress) -> None:
-    target = bin_dir() / binary.name
+def _build_one(binary: Binary, target: Path, environment: dict[str, str], title: str, progress: Progress) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     command = ["nice", "-n", "5", "go", "build", "-v", *binary.flags, "-o", str(partial), binary.package]

@@ -1,7 +1,7 @@
 """What is built, from which modules, with which flags.
 
-The hash of this recipe and of the module files names the build directory. Two Go modules, because containerd and etcd
-in one module with Kubernetes would upgrade Kubernetes' own dependencies.
+The hash of a recipe and of its module files names its build directory. Three Go modules, because containerd and
+etcd, or Helm, in one module with Kubernetes would upgrade its own dependencies.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from pathlib import Path
 _LAB = Path(__file__).parent
 KUBERNETES_MODULE = _LAB / "go" / "kubernetes"
 NODE_MODULE = _LAB / "go" / "node"
+HELM_MODULE = _LAB / "go" / "helm"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,29 @@ class Binary:
     flags: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """Programs that are built into one directory."""
+
+    modules: tuple[Path, ...]
+    binaries: tuple[Binary, ...]
+
+    def fingerprint(self) -> str:
+        """Return twelve hex digits that change whenever a pinned module or a package or flag of this recipe does."""
+        digest = hashlib.sha256()
+        for module in self.modules:
+            for name in ("go.mod", "go.sum"):
+                digest.update((module / name).read_bytes())
+        for binary in self.binaries:
+            digest.update(f"{binary.name} {binary.package} {binary.flags}\n".encode())
+        return digest.hexdigest()[:12]
+
+
+def helm() -> Recipe:
+    """Return what the tests of the chart need alone: built in minutes, and before the cluster's programs."""
+    return Recipe((HELM_MODULE,), (Binary("helm", HELM_MODULE, "helm.sh/helm/v4/cmd/helm", ("-ldflags", "-s -w")),))
+
+
 def kubernetes_version() -> str:
     """Return the version of Kubernetes that go.mod pins, as `v1.37.2`."""
     match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (KUBERNETES_MODULE / "go.mod").read_text(), re.MULTILINE)
@@ -32,8 +56,13 @@ def kubernetes_version() -> str:
     return match.group(1)
 
 
+def cluster() -> Recipe:
+    """Return what a cluster runs."""
+    return Recipe((KUBERNETES_MODULE, NODE_MODULE), binaries())
+
+
 def binaries() -> tuple[Binary, ...]:
-    """Return everything that is built, the small ones first, so that a broken tool chain shows at once."""
+    """Return the programs of a cluster, the small ones first, so that a broken tool chain shows at once."""
     version = kubernetes_version()
     major, minor, _ = version.removeprefix("v").split(".", 2)
     # Without these stamps the server calls itself v0.0.0 (Source: k8s.io/component-base/version/base.go).
@@ -59,14 +88,3 @@ def binaries() -> tuple[Binary, ...]:
             for name in ("kubectl", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "kubelet")
         ),
     )
-
-
-def fingerprint() -> str:
-    """Return twelve hex digits that change whenever a pinned module or a package or flag of this recipe does."""
-    digest = hashlib.sha256()
-    for module in (KUBERNETES_MODULE, NODE_MODULE):
-        for name in ("go.mod", "go.sum"):
-            digest.update((module / name).read_bytes())
-    for binary in binaries():
-        digest.update(f"{binary.name} {binary.package} {binary.flags}\n".encode())
-    return digest.hexdigest()[:12]

@@ -1,7 +1,8 @@
 """Writes what the chart has from elsewhere in the repository (`make chart`): one source, and a template made from it.
 
-The manifests in `deploy/` are what users without Helm apply and what the end-to-end tests hold; the chart's templates of
-the same objects are made from their text: names and the namespace become the release's, labels are added, comments stay.
+The manifests in `deploy/` are what users without Helm apply and what the end-to-end tests hold. The chart's templates
+of the same objects are made from their text: names and the namespace become the release's, labels are added, and
+comments stay.
 """  # noqa: INP001 - a script
 
 import re
