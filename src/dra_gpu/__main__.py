@@ -7,11 +7,13 @@ from dra_gpu import __version__
 _USAGE = """\
 usage: dra-gpu node --vendor nvidia [options]
        dra-gpu mps [options]
+       dra-gpu webhook [options]
 
-The GPU driver's processes on a node.
+The GPU driver's processes: two on a node, one for the cluster.
 
   node       publish this node's GPUs and prepare claims on them (dra-gpu node --help)
   mps        run the MPS daemons of this node's shared GPUs (dra-gpu mps --help)
+  webhook    check claims and device classes when they are created (dra-gpu webhook --help)
   --version  print the version
 """
 
@@ -31,6 +33,10 @@ def main() -> int:
             from dra_gpu.mps.supervisor import main as supervise_mps
 
             return supervise_mps(arguments)
+        case ["webhook", *arguments]:
+            from dra_gpu.webhook.app import main as run_webhook
+
+            return run_webhook(arguments)
         case ["--version" | "version"]:
             sys.stdout.write(f"dra-gpu {__version__}\n")
             return 0
@@ -38,7 +44,7 @@ def main() -> int:
             sys.stdout.write(_USAGE)
             return 0
         case [unknown, *_]:
-            sys.stderr.write(f"dra-gpu: {unknown!r} is no command: write node or mps (dra-gpu --help)\n")
+            sys.stderr.write(f"dra-gpu: {unknown!r} is no command: write node, mps or webhook (dra-gpu --help)\n")
             return 2
         case _:
             sys.stderr.write(_USAGE)

@@ -37,6 +37,14 @@ SERVED: tuple[ServedResource, ...] = (
     ServedResource("", "v1", "pods", "Pod", namespaced=True, has_status=True),
     ServedResource("", "v1", "events", "Event", namespaced=True),
     ServedResource("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True),
+    ServedResource("", "v1", "secrets", "Secret", namespaced=True),
+    ServedResource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        namespaced=False,
+    ),
     ServedResource("events.k8s.io", "v1", "events", "Event", namespaced=True),
     ServedResource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True),
 )
