@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dra_gpu_sim.mounts import unmount_all
 from lab import build, controlplane, images, node, packages
 from lab.api import Api
 from lab.cgroups import Cgroups
 from lab.errors import LabError
 from lab.layout import Layout
-from lab.mounts import unmount_all
 from lab.processes import Process
 from lab.progress import Progress
 from lab.settings import Settings, boot_id

@@ -95,4 +95,4 @@ def compose(chosen: Settings) -> MpsDaemons:
     if state.damaged:
         _log.error("the state was damaged; daemons that run are taken over by the next call", reason=state.damaged)
     modes = ComputeModes(Nvml(lambda: find_nvml(chosen.driver_root)), Watchdog())
-    return MpsDaemons(ledger, Machine(chosen.directory, modes, control))
+    return MpsDaemons(ledger, Machine(chosen.directory, modes, control, own_shm=chosen.own_shm))

@@ -29,6 +29,8 @@ MAX_SOCKET_BYTES = 107
 _HEX = re.compile(r"[0-9a-f]", re.IGNORECASE)
 _SHORT, _LONG = 8, 32
 _CLOSED, _OPEN, _SCRATCH = 0o700, 0o755, 0o1777
+# As much as the kernel gives /dev/shm by default (tmpfs(5)); what is written counts as memory of the container's pod.
+_SHM_OPTIONS = "size=50%,mode=1777"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,12 @@ class GpuDirectories:
             )
         return path
 
-    def make(self) -> None:
+    def make(self, *, own_memory: bool) -> None:
         """Make all of them, with the modes they need whatever the umask is.
+
+        Args:
+            own_memory: let what clients write to /dev/shm be a file system of its own, unless there is one: below /run
+                they could fill what the whole node needs. Not while the daemon runs: it would not see it.
 
         Raises:
             OSError: no space or no rights.
@@ -81,6 +87,8 @@ class GpuDirectories:
         for path, mode in ((self.root, _CLOSED), (self.pipe, _OPEN), (self.log, _CLOSED), (self.shm, _SCRATCH)):
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(mode)
+        if own_memory and not self.shm.is_mount():
+            linux.tmpfs(str(self.shm), _SHM_OPTIONS)
 
     def open_share(self, name: str) -> None:
         """Let any user enter a share's own directory, which the daemon made (protocol 3).

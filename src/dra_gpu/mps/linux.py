@@ -6,6 +6,7 @@ import os
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNS = 0x00020000
+_MS_NOSUID, _MS_NODEV = 0x2, 0x4
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
@@ -39,6 +40,21 @@ def bind(source: str, target: str) -> None:
         OSError: either does not exist, or rights are missing.
     """
     _check(_libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None), f"mount {source} at {target}")
+
+
+def tmpfs(target: str, options: str) -> None:
+    """Mount an empty file system of its own in memory at `target`.
+
+    Args:
+        target: a directory.
+        options: of tmpfs(5), such as `size=50%,mode=1777`.
+
+    Raises:
+        OSError: the directory does not exist, or rights are missing.
+    """
+    flags = _MS_NOSUID | _MS_NODEV
+    done = _libc.mount(b"dra-gpu", os.fsencode(target), b"tmpfs", flags, options.encode())
+    _check(done, f"mount a tmpfs at {target}")
 
 
 def detach(path: str) -> None:

@@ -26,7 +26,7 @@ class Settings:
         directory: state, socket, and each GPU's directories; containers mount parts of it, so the host and this process
             must know it by the same path.
         boot_id_file: tells one boot from the next.
-        own_shm: each daemon gets its GPU's directory at /dev/shm (needs CAP_SYS_ADMIN).
+        own_shm: each daemon gets its GPU's file system in memory at /dev/shm (needs CAP_SYS_ADMIN).
         settle_period: seconds between two comparisons of what is with what was asked for.
         log_level: one of debug, info, warning, error.
     """
@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         "--own-shm",
         None,
         True,  # noqa: FBT003 - a default among others
-        "give each daemon its GPU's directory at /dev/shm; needs CAP_SYS_ADMIN (default: yes)",
+        "give each daemon a file system of its GPU's own at /dev/shm; needs CAP_SYS_ADMIN (default: yes)",
         action=argparse.BooleanOptionalAction,
     )
     flags.add("--settle-period", None, 60.0, "seconds between two looks at the daemons", type=seconds)

@@ -54,11 +54,13 @@ class Machine:
         directory: the service's.
         modes: compute modes.
         control: makes the control of a GPU's daemon.
+        own_shm: what clients have at /dev/shm is a file system of its own for each GPU (needs CAP_SYS_ADMIN).
     """
 
     directory: Path
     modes: Modes
     control: Callable[[str, GpuDirectories, MpsProtocol], Control]
+    own_shm: bool = True
 
 
 class SharedGpu:
@@ -206,7 +208,7 @@ class SharedGpu:
         found = new and self._running()
         state = await self._take(facts, first or {}) if state is None else state
         try:
-            self._directories().make()
+            self._directories().make(own_memory=self._machine.own_shm and not self._running())
             if facts.mode not in {None, ComputeMode.EXCLUSIVE_PROCESS}:  # a partition has no mode of its own
                 await self._machine.modes.set(self._uuid, ComputeMode.EXCLUSIVE_PROCESS)
             state = await self._have_daemon(state)

@@ -13,6 +13,7 @@ import yaml
 from dra_gpu_sim.apiserver.server import ApiServer, ServerOptions
 from dra_gpu_sim.local import allocator, plugin
 from dra_gpu_sim.local.kubelet import Claim, Kubelet
+from dra_gpu_sim.mounts import unmount_all
 from dra_gpu_sim.node import SimulatedNode
 
 DRIVER = "gpu.nvidia.com"
@@ -70,7 +71,10 @@ class LocalCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        finally:
+            unmount_all(self.root)  # the memory that a share's clients have at /dev/shm, where shares are left
 
     @property
     def paths(self) -> plugin.NodePaths:

@@ -16,6 +16,7 @@ from dra_gpu.mps.client import MpsClient
 from dra_gpu.mps.process import PID_FILE
 from dra_gpu.mps.service import Share
 from dra_gpu_sim.client import CudaClient
+from dra_gpu_sim.mounts import unmount_all
 from dra_gpu_sim.node import SimulatedNode
 
 CLASSIC, NAMESPACE = "580.65.06", "615.71.05"
@@ -110,6 +111,7 @@ class Service:
         for pid in self.daemon_pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        unmount_all(self.root)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.mps.process import PID_FILE
 from dra_gpu.mps.service import Limits
 from dra_gpu.vendors.nvidia.compute_mode import ComputeMode
+from dra_gpu_sim.mounts import unmount_all
 from tests.component.mps.dying_service import FIFTH, FORMER, GPU, HALF, SCENARIOS, World
 
 FIFTH_TRUTH, HALF_TRUTH = (20.0, 10 << 30), (50.0, None)
@@ -36,6 +37,7 @@ def directory() -> Iterator[Path]:
         for file in Path(made).glob(f"*/m/*/pipe/{PID_FILE}"):
             with suppress(ProcessLookupError):
                 os.kill(int(file.read_text()), signal.SIGKILL)
+        unmount_all(Path(made))
 
 
 def killed(scenario: str, directory: Path, protocol: MpsProtocol) -> list[Path]:

@@ -245,6 +245,29 @@ async def test_what_a_client_leaves_behind_is_removed_mounts_too(service):
     assert sorted(path.name for path in service.directory.iterdir()) == ["lock", "mps.sock", "state.json"]
 
 
+async def test_what_clients_write_to_dev_shm_fills_nothing_but_their_gpus_own(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+
+    shm = os.statvfs(share.shm_directory)
+
+    assert Path(share.shm_directory).is_mount()
+    assert shm.f_fsid != os.statvfs(service.directory).f_fsid
+    assert shm.f_blocks * shm.f_frsize <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_the_memory_at_dev_shm_stays_while_the_service_restarts_and_goes_with_the_last_share(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+    (Path(share.shm_directory) / "segment").write_text("x")
+
+    service.stop()
+    service.start()
+    await service.client.share(service.gpu, B, FIFTH)
+
+    assert (Path(share.shm_directory) / "segment").exists()
+    await service.client.stop(service.gpu)
+    assert str(service.directory) not in Path("/proc/self/mountinfo").read_text()
+
+
 async def test_a_daemon_sees_its_gpus_directory_at_dev_shm(service):
     share = await service.client.share(service.gpu, A, FIFTH)
     (Path(share.shm_directory) / "mark").touch()

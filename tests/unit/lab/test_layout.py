@@ -6,7 +6,8 @@ import pytest
 from lab import recipe
 from lab.errors import LabError
 from lab.layout import Layout
-from lab.mounts import mount_points
+
+from dra_gpu_sim.mounts import mount_points
 
 
 def test_a_state_directory_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

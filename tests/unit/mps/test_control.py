@@ -18,7 +18,7 @@ class Script:
 
     def __init__(self, root: Path, protocol: MpsProtocol, *, seconds: float = 10.0) -> None:
         self.directories = GpuDirectories(root / "01234567")
-        self.directories.make()
+        self.directories.make(own_memory=False)
         self._program = root / "driver/usr/bin/nvidia-cuda-mps-control"
         self._program.parent.mkdir(parents=True)
         library = root / "driver/usr/lib64/libnvidia-ml.so.1"

@@ -72,7 +72,7 @@ def test_removing_does_not_follow_links(tmp_path):
     outside.mkdir()
     (outside / "kept").touch()
     directories = GpuDirectories(tmp_path / "01234567")
-    directories.make()
+    directories.make(own_memory=False)
     (directories.shm / "link").symlink_to(outside)
 
     directories.remove()
@@ -86,7 +86,7 @@ def test_a_mount_inside_is_taken_away_with_nothing_of_it_removed(tmp_path):
     outside = tmp_path / "outside"
     (outside / "kept").mkdir(parents=True)
     directories = GpuDirectories(tmp_path / "01234567")
-    directories.make()
+    directories.make(own_memory=False)
     for place in (directories.shm / "mounted", directories.shm / "deeper/mounted"):
         place.mkdir(parents=True)
         done = subprocess.run(["mount", "--bind", outside, place], check=False, capture_output=True)

@@ -1,4 +1,4 @@
-"""Takes away the mounts that kubelet and containerd leave below a directory."""
+"""Takes away the mounts that processes leave below a directory."""
 
 import re
 import subprocess
