@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 from grpclib.const import Status
@@ -31,6 +32,9 @@ RECONNECT_SECONDS = 0.5
 gRPC drops a connection that was idle for 30 minutes and the kubelet dials again at once; when it stays away, the
 kubelet has stopped. A kubelet that starts registers plugins anew within about a second.
 """
+
+SILENCE_SECONDS = 30.0
+"""After how long without a kubelet at the registration socket a person is told; it looks there every second."""
 
 _log = structlog.get_logger(__name__)
 
@@ -79,17 +83,23 @@ class RegistrationState:
         self._kubelet_pid: int | None = None
         self._connections: Counter[int | None] = Counter()  # by process: a probe of ours is not the kubelet
         self._absence: asyncio.TimerHandle | None = None
+        self._silence: asyncio.TimerHandle | None = None
 
     @property
     def kubelet_connections(self) -> int:
         """How many connections the kubelet holds to the DRA socket."""
         return self._connections[self._kubelet_pid] if self._kubelet_pid is not None else 0
 
+    def expect(self, registry: Path) -> None:
+        """The registration socket stands in `registry`: a kubelet that looks there takes it within seconds."""
+        self._silence = asyncio.get_running_loop().call_later(SILENCE_SECONDS, self._unheard, registry)
+
     def notified(self, error: str, *, registered: bool, pid: int | None) -> None:
         """Take the kubelet's verdict; `pid` is the process that brought it."""
         self._kubelet_pid = pid
         self._accepted = registered
         self._end_absence()
+        self._end_silence()
         if registered:
             self._become(RegistrationReport(registered=True))
         else:
@@ -118,6 +128,7 @@ class RegistrationState:
         """Forget the kubelet: the driver takes its registration back."""
         self._accepted = False
         self._end_absence()
+        self._end_silence()
         self.registered.clear()
 
     def _gone(self) -> None:
@@ -127,6 +138,19 @@ class RegistrationState:
             " (see `systemctl status kubelet` if it is not)"
         )
         self._become(RegistrationReport(registered=False, message=message))
+
+    def _unheard(self, registry: Path) -> None:
+        message = (
+            f"no kubelet took the registration socket in {registry} within {SILENCE_SECONDS:.0f} s: it does not run, or"
+            " it has another --root-dir: give that as kubeletRoot to the chart, or --kubelet-registrar-dir and"
+            " --kubelet-plugins-dir to this program"
+        )
+        self._become(RegistrationReport(registered=False, message=message), always=True)
+
+    def _end_silence(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
 
     def _end_absence(self) -> None:
         if self._absence is not None:

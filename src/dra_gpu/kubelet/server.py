@@ -98,6 +98,7 @@ class KubeletServer:
         except BaseException:
             self._dra.stop_listening()
             raise
+        self.registration.expect(self.paths.registration.parent)
         _log.info("listening for the kubelet", service=str(self.paths.service), registry=str(self.paths.registration))
 
     async def watch_sockets(self) -> None:

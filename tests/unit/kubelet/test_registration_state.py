@@ -1,6 +1,7 @@
 """When the driver may count on the kubelet sending pods here."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,36 @@ async def test_it_is_registered_once_the_kubelet_says_so():
 
     assert state.registered.is_set()
     assert await reports.next() == RegistrationReport(registered=True)
+
+
+@pytest.mark.case("C145")
+async def test_a_registration_socket_that_no_kubelet_takes_is_told_with_its_directory_and_the_value_to_look_at(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(registration, "SILENCE_SECONDS", 0.01)
+    reports = Reports()
+    state = RegistrationState("gpu.nvidia.com", reports)
+
+    state.expect(Path("/var/lib/kubelet/plugins_registry"))
+
+    report = await reports.next()
+    assert not report.registered
+    assert "no kubelet took the registration socket in /var/lib/kubelet/plugins_registry" in report.message
+    assert "kubeletRoot" in report.message
+    state.notified("", registered=True, pid=KUBELET)  # it started late
+    assert (await reports.next()).registered
+
+
+async def test_a_kubelet_that_came_in_time_is_not_missed(monkeypatch: pytest.MonkeyPatch):
+    reports = Reports()
+    state = RegistrationState("gpu.nvidia.com", reports)
+    state.expect(Path("/registry"))
+
+    state.notified("", registered=True, pid=KUBELET)
+
+    assert state._silence is None
+    assert (await reports.next()).registered
+    assert reports.queue.empty()
 
 
 async def test_a_refusal_is_reported_each_time_with_reason_and_remedy():
