@@ -45,7 +45,10 @@ class Journal:
         recovered: the damaged file that was set aside at opening; its claims have to be adopted.
     """
 
-    def __init__(self, committer: Committer, boot_id: str, release: str, recovered: CorruptJournal | None) -> None:
+    def __init__(
+        self, path: Path, committer: Committer, boot_id: str, release: str, recovered: CorruptJournal | None
+    ) -> None:
+        self._path = path
         self._committer = committer
         self._boot_id = boot_id
         self._release = release
@@ -67,7 +70,7 @@ class Journal:
         """
         path = directory / FILE_NAME
         recovered = journal_file.ensure(path, release)
-        return cls(Committer(path), boot_id, release, recovered)
+        return cls(path, Committer(path), boot_id, release, recovered)
 
     @property
     def boot_id(self) -> str:
@@ -85,6 +88,10 @@ class Journal:
             JournalError: it cannot be written now.
         """
         await self._committer.write(lambda connection: connection.execute("UPDATE claims SET note = note WHERE 0"))
+
+    async def size(self) -> int:
+        """Return how many bytes its files have, those that SQLite keeps beside it included."""
+        return await self._committer.read(lambda _connection: journal_file.size(self._path))
 
     async def load(self, uid: str) -> Record | None:
         """Return a claim's record."""

@@ -116,6 +116,17 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def size(path: Path) -> int:
+    """Return the bytes of the file and of those that SQLite keeps beside it; one that is not there has none."""
+    total = 0
+    for suffix in ("", "-wal", "-shm"):
+        try:
+            total += Path(f"{path}{suffix}").stat().st_size
+        except OSError:
+            continue  # they come and go with the connections
+    return total
+
+
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
     """Write what a connection still sees of a deleted journal to its place again; nothing of it is lost.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import h11
 import structlog
 
+from dra_gpu.metrics.address import Address
 from dra_gpu.metrics.health import Check, verdict
 from dra_gpu.metrics.registry import Registry
 
@@ -22,33 +23,8 @@ _LONGEST_REQUEST = 8 * 1024
 _IDLE_SECONDS = 75.0  # Prometheus keeps its connection from scrape to scrape, a minute apart
 _ANSWER_SECONDS = 10.0
 _READ_BYTES = 4096
-_MOST_PORTS = 65535
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; an empty host is every address of the machine."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Read `host:port`, `:port` or `[address]:port`.
-
-        Raises:
-            ValueError: it is none of these.
-        """
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isascii() or not port.isdecimal() or int(port) > _MOST_PORTS:
-            raise ValueError(f"{text!r} must be host:port or :port, such as :8080")
-        if host.startswith("[") and host.endswith("]"):
-            return cls(host[1:-1], int(port))
-        if ":" in host:
-            raise ValueError(f"{text!r}: an IPv6 address stands in brackets, such as [::1]:8080")
-        return cls(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)

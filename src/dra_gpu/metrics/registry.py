@@ -10,7 +10,7 @@ import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
@@ -25,6 +25,7 @@ DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 REFRESH_SECONDS = 0.5
 """How long a scrape waits for fresh values; Prometheus gives up after 10 s, and people after one."""
 
+Labels = TypeVar("Labels", bound=tuple[str, ...])
 Kind = Literal["counter", "gauge", "histogram"]
 
 _log = structlog.get_logger(__name__)
@@ -60,9 +61,9 @@ class Snapshot(Collector):
         self._most = most
         self._values: Mapping[tuple[str, ...], float] = {}
 
-    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+    def replace(self, values: Mapping[Labels, float]) -> None:
         """Show these from now on; each key has the labels' values in order."""
-        self._values = dict(sorted(values.items())[: self._most])
+        self._values = {labels: values[labels] for labels in sorted(values)[: self._most]}
 
     def set(self, value: float) -> None:
         """Show one value without labels."""

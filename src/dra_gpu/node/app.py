@@ -12,7 +12,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -49,10 +49,14 @@ from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.node.masters import Masters
 from dra_gpu.node.mps_watch import LOOK_SECONDS, MpsWatch
+from dra_gpu.node.observed import Observed
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
 from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
+
+if TYPE_CHECKING:
+    from dra_gpu.node.observing import NodeObserver
 
 # Names under which device plugins offer this vendor's GPUs in a node's allocatable.
 EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
@@ -114,14 +118,13 @@ class NodePlugin:
         api = self._api(stack)
         events = EventRecorder(api, COMPONENT, chosen.node_name)
         vendor = self._vendor()
+        observer = await self._observer(vendor.driver_name, stack)
         node = ObjectReference("v1", "Node", chosen.node_name, uid=chosen.node_name)  # as the kubelet refers to it
 
         def tell(reason: str, note: str) -> None:
             events.record(node, "Warning", reason, note)
 
-        if journal.recovered is not None:
-            _log.error("the journal was damaged and set aside", reason=str(journal.recovered))
-            tell("JournalDamaged", str(journal.recovered))
+        _tell_damage(journal, tell)
 
         async def own_partitions() -> frozenset[tuple[str, MigPlacement]]:
             return made_by_us(await journal.partition_holders())
@@ -168,7 +171,7 @@ class NodePlugin:
         stack.callback(gpu_locks.close)
         statuses = ClaimStatusWriter(api)
         identity = Identity(vendor.driver_name, chosen.node_name)
-        reader = ApiClaimReader(api)
+        reader = ApiClaimReader(api, observer.pods.note) if observer else ApiClaimReader(api)
         preparation = Preparation(
             identity,
             journal=journal,
@@ -200,7 +203,7 @@ class NodePlugin:
         server = KubeletServer(
             vendor.driver_name,
             paths,
-            EngineService(engine, ready),
+            EngineService(engine, ready, observer.metrics.calls if observer else None),
             self._instance,
             report=publishing.set_registration,
         )
@@ -235,9 +238,40 @@ class NodePlugin:
             "statuses": statuses.run(),
             "sockets": server.watch_sockets(),
         }
+        if observer is not None:
+            background["metrics"] = observer.run(
+                Observed(
+                    identity,
+                    journal,
+                    watch.inventory,
+                    publisher,
+                    publishing,
+                    server.registration.registered.is_set,
+                    events,
+                    vendor,
+                    machine.known_instance,
+                    mps,
+                )
+            )
         if mps is not None:
             background["mps"] = _watch_mps(mps, journal, events, chosen.reconcile_period)
         await _until_stopped(stop, background, server)
+
+    async def _observer(self, driver: str, stack: AsyncExitStack) -> "NodeObserver | None":
+        chosen = self._settings
+        if chosen.http_endpoint is None:
+            return None
+        # Two megabytes that a node which nobody scrapes does not pay.
+        from dra_gpu.node.observing import NodeObserver
+
+        observer = NodeObserver(driver)
+        try:
+            await observer.serve(chosen.http_endpoint, chosen.metrics_path, stack)
+        except OSError as error:
+            raise StartError(
+                f"metrics cannot be served on {chosen.http_endpoint} ({error}): give another --http-endpoint"
+            ) from error
+        return observer
 
     def _api(self, stack: AsyncExitStack) -> HttpKubernetesApi:
         try:
@@ -274,6 +308,12 @@ class NodePlugin:
             return socket_paths(chosen.registrar_dir, chosen.plugins_dir, driver, chosen.pod_uid or None)
         except SocketPathError as error:
             raise StartError(str(error)) from error
+
+
+def _tell_damage(journal: Journal, tell: Callable[[str, str], None]) -> None:
+    if journal.recovered is not None:
+        _log.error("the journal was damaged and set aside", reason=str(journal.recovered))
+        tell("JournalDamaged", str(journal.recovered))
 
 
 async def _insist(work: Callable[[], Awaitable[object]], what: str, tell: Callable[[str, str], None]) -> None:

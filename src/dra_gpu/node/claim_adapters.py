@@ -1,7 +1,9 @@
 """Joins the claims engine to its neighbours: the kubelet's border on one side, the API server on the other."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from dra_gpu.api.resource_v1 import ResourceClaim
 from dra_gpu.apiserver import errors
@@ -17,15 +19,21 @@ READ_SECONDS = 3.0
 
 
 class ApiClaimReader:
-    """Reads claims from the API server."""
+    """Reads claims from the API server.
 
-    def __init__(self, api: KubernetesApi) -> None:
+    Args:
+        api: the API server.
+        on_read: told of each claim that was read.
+    """
+
+    def __init__(self, api: KubernetesApi, on_read: Callable[[ResourceClaim], None] = lambda _claim: None) -> None:
         self._api = api
+        self._on_read = on_read
 
     async def get(self, namespace: str, name: str) -> ResourceClaim | None:
         """See `claims.ports.ClaimReader.get`."""
         try:
-            return await self._api.get(RESOURCE_CLAIMS, name, namespace, deadline=READ_SECONDS)
+            claim = await self._api.get(RESOURCE_CLAIMS, name, namespace, deadline=READ_SECONDS)
         except errors.NotFoundError:
             return None
         except errors.ApiError as error:
@@ -33,40 +41,79 @@ class ApiClaimReader:
                 error, (errors.UnavailableError, errors.TooManyRequestsError, errors.UnauthorizedError)
             )
             raise ClaimReadError(str(error), retryable=retryable) from error
+        self._on_read(claim)
+        return claim
+
+
+class CallObserver(Protocol):
+    """Hears of the kubelet's calls and of claims that were refused; `operation` is prepare or unprepare."""
+
+    def call(self, operation: str) -> AbstractContextManager[None]:
+        """Return what is entered when a call comes and left when it ends, however it ends."""
+        ...
+
+    def failed(self, operation: str, kind: str) -> None:
+        """Take note of a claim that was refused."""
+        ...
+
+
+class _Nobody:
+    """Takes note of nothing."""
+
+    def call(self, operation: str) -> AbstractContextManager[None]:  # noqa: ARG002 - of the Protocol
+        return nullcontext()
+
+    def failed(self, operation: str, kind: str) -> None:  # noqa: ARG002 - of the Protocol
+        return
 
 
 class EngineService:
     """The claims engine as the kubelet's calls see it. Calls wait until the node has been looked at once."""
 
-    def __init__(self, engine: Engine, ready: asyncio.Event) -> None:
+    def __init__(self, engine: Engine, ready: asyncio.Event, observer: CallObserver | None = None) -> None:
         """Remember the engine.
 
         Args:
             engine: prepares and unprepares.
             ready: set when the GPUs have been looked at, with success or without.
+            observer: hears of calls.
         """
         self._engine = engine
         self._ready = ready
+        self._observer = observer or _Nobody()
 
     async def prepare(
         self, claims: Sequence[service.ClaimRef], deadline: float
     ) -> Mapping[str, service.PreparedClaim | service.ClaimError]:
         """See `kubelet.service.ClaimService.prepare`."""
-        if not await self._is_ready(deadline):
-            return {claim.uid: _NOT_READY for claim in claims}
-        results = await self._engine.prepare(_refs(claims), deadline)
-        return {uid: _answer(result) for uid, result in results.items()}
+        with self._observer.call("prepare"):
+            if not await self._is_ready(deadline):
+                return self._not_ready("prepare", claims)
+            results = await self._engine.prepare(_refs(claims), deadline)
+            for result in results.values():
+                if isinstance(result, outcome.Refusal):
+                    self._observer.failed("prepare", result.kind.value)
+            return {uid: _answer(result) for uid, result in results.items()}
 
     async def unprepare(
         self, claims: Sequence[service.ClaimRef], deadline: float
     ) -> Mapping[str, service.ClaimError | None]:
         """See `kubelet.service.ClaimService.unprepare`."""
-        if not await self._is_ready(deadline):
-            return dict.fromkeys((claim.uid for claim in claims), _NOT_READY)
-        results = await self._engine.unprepare(_refs(claims), deadline)
-        return {
-            uid: None if refusal is None else service.ClaimError(refusal.message) for uid, refusal in results.items()
-        }
+        with self._observer.call("unprepare"):
+            if not await self._is_ready(deadline):
+                return self._not_ready("unprepare", claims)
+            results = await self._engine.unprepare(_refs(claims), deadline)
+            for refusal in filter(None, results.values()):
+                self._observer.failed("unprepare", refusal.kind.value)
+            return {
+                uid: None if refusal is None else service.ClaimError(refusal.message)
+                for uid, refusal in results.items()
+            }
+
+    def _not_ready(self, operation: str, claims: Sequence[service.ClaimRef]) -> dict[str, service.ClaimError]:
+        for _ in claims:
+            self._observer.failed(operation, outcome.RefusalKind.NOT_READY.value)
+        return {claim.uid: _NOT_READY for claim in claims}
 
     async def _is_ready(self, deadline: float) -> bool:
         try:

@@ -34,6 +34,17 @@ class Publishing:
         self._master_known = False
         self._registered = asyncio.Event()
 
+    @property
+    def problem(self) -> str:
+        """What keeps the slices from being as they should be; empty when they are, or are another instance's affair."""
+        if not self._registered.is_set():
+            return "the kubelet has not registered this driver yet"
+        if not self._lock.held or self._master is not None:
+            return ""
+        if self._contents is None or not self._master_known:
+            return "it is not known yet what this node offers"
+        return "" if self._publisher.settled.is_set() else "the ResourceSlices are not yet what they should be"
+
     def set_contents(self, contents: tuple[SliceContent, ...]) -> None:
         """Take what the GPUs of the node come to."""
         self._contents = contents

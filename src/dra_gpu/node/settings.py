@@ -15,6 +15,7 @@ from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.inventory.model import View
 from dra_gpu.inventory.options import DEFAULT_VIEWS, ConsumableShares, consumable_shares
 from dra_gpu.kubelet import sockets
+from dra_gpu.metrics.address import Address, http_flags
 from dra_gpu.node.logs import LEVELS
 
 _VIEWS = (View.GPU, View.SHARED, View.MIG, View.SHARED_MIG, View.MONITOR)
@@ -57,6 +58,8 @@ class Settings:
         rescan_period: seconds between two looks at the GPUs.
         gpu_timeout: seconds after which a GPU that does not answer is left out.
         reconcile_period: seconds between two comparisons with the API server.
+        http_endpoint: where metrics and health are served; None for nowhere.
+        metrics_path: of the metrics there.
         log_level: one of debug, info, warning, error.
     """
 
@@ -88,6 +91,8 @@ class Settings:
     rescan_period: float
     gpu_timeout: float
     reconcile_period: float
+    http_endpoint: Address | None
+    metrics_path: str
     log_level: str
 
 
@@ -130,6 +135,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         rescan_period=found.rescan_period,
         gpu_timeout=found.gpu_timeout,
         reconcile_period=found.reconcile_period,
+        http_endpoint=found.http_endpoint,
+        metrics_path=found.metrics_path,
         log_level=found.log_level,
     )
 
@@ -243,6 +250,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=seconds)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=seconds)
     add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=seconds)
+    http_flags(add)
     add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     return parser
 

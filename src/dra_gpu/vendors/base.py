@@ -14,6 +14,7 @@ from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
+from dra_gpu.vendors.usage import GpuUsage
 
 
 class FailureKind(enum.Enum):
@@ -171,6 +172,22 @@ class Vendor(Protocol):
         Raises:
             VendorError: it cannot be read.
         """
+
+    async def usage(self, wanted: Mapping[str, tuple[Gpu, Sequence[str]]]) -> Mapping[str, GpuUsage | VendorError]:
+        """Look at what is used of several GPUs, opening the library once.
+
+        Args:
+            wanted: by UUID, the GPU and the cgroups of which the memory is asked.
+
+        Returns:
+            By UUID what is used, or why that GPU does not tell.
+
+        Raises:
+            VendorError: the library itself cannot be used.
+        """
+
+    def pod_of(self, pid: int) -> str | None:
+        """Return the UID of the pod that a process runs in; None where that cannot be told. A few system calls."""
 
     def installation(self) -> Hashable:
         """Return a mark of the driver installation: equal as long as it is the same one. Costs a few system calls."""

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _POD_UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,62}", re.ASCII)
+# The kubelet's directory of a pod in either driver's spelling; a container lies below it. Static pods have 32 digits.
+_POD_DIRECTORY = re.compile(
+    r"(?:^|[/-])pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)"
+)
 _QOS = ("", "burstable", "besteffort")
 # Present in the root of every cgroup v2 hierarchy (Linux, Documentation/admin-guide/cgroup-v2.rst).
 _MARK = "cgroup.controllers"
@@ -50,6 +54,21 @@ class PodCgroups:
             yield from sorted(path for path in self._root.iterdir() if path.is_dir())
         except OSError:
             return
+
+
+def pod_of_process(processes: Path, pid: int) -> str | None:
+    """Return the UID of the pod that a process belongs to; None for one of no pod, or that has ended.
+
+    Args:
+        processes: where a procfs is mounted that shows the host's processes.
+        pid: in the pid namespace of that procfs.
+    """
+    try:
+        text = (processes / str(pid) / "cgroup").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    found = next(filter(None, (_POD_DIRECTORY.search(line) for line in text.splitlines())), None)
+    return found[1].replace("_", "-") if found is not None else None
 
 
 def _candidates(base: Path, uid: str) -> Iterator[Path]:

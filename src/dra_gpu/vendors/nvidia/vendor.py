@@ -1,6 +1,8 @@
 """NVIDIA's GPUs behind the Protocol of vendors: NVML to look, nvidia-smi to set, the driver root for containers."""
 
+import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -12,8 +14,8 @@ from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import SharingAbility
-from dra_gpu.vendors.base import ShareEdits
-from dra_gpu.vendors.cgroups import PodCgroups
+from dra_gpu.vendors.base import ShareEdits, VendorError
+from dra_gpu.vendors.cgroups import PodCgroups, pod_of_process
 from dra_gpu.vendors.nvidia import memory_limits, nodes
 from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
@@ -24,6 +26,8 @@ from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
 from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
+from dra_gpu.vendors.nvidia.usage import Usage
+from dra_gpu.vendors.usage import GpuUsage
 from dra_gpu.vendors.watchdog import Watchdog
 
 DRIVER_NAME = "gpu.nvidia.com"
@@ -70,6 +74,9 @@ class NvidiaVendor:
     def __init__(self, host: NvidiaHost, extra: ExtraEdits | None = None) -> None:
         """Remember the places; nothing is loaded or looked at yet."""
         root = host.driver_root.process
+        self._proc_root = host.proc_root
+        self._usage = Usage()
+        self._usage_opened = False
         self._pod_cgroups = PodCgroups(host.cgroup_root)
         self._nvml = Nvml(lambda: find_nvml(root))
         self._watchdog = Watchdog()
@@ -151,6 +158,32 @@ class NvidiaVendor:
         return await self._with_nvml(
             gpu, "reading its MIG instances", lambda: self._partitioning.instance(gpu, placement)
         )
+
+    async def usage(self, wanted: Mapping[str, tuple[Gpu, Sequence[str]]]) -> Mapping[str, GpuUsage | VendorError]:
+        """See `vendors.base.Vendor.usage`."""
+        if not self._usage_opened:
+            await self._watchdog.call("NVML", "nvmlInit_v2", self._nvml.open, _CALL_SECONDS)
+            self._usage_opened = True
+        try:
+            found = await asyncio.gather(*(self._usage_of(gpu, cgroups) for gpu, cgroups in wanted.values()))
+        finally:
+            if not self._watchdog.stuck:  # a call that hangs may still be inside the library
+                self._usage_opened = False
+                with suppress(VendorError):
+                    await self._watchdog.call("NVML", "nvmlShutdown", self._nvml.close, _CALL_SECONDS)
+        return dict(zip(wanted, found, strict=True))
+
+    async def _usage_of(self, gpu: Gpu, cgroups: Sequence[str]) -> GpuUsage | VendorError:
+        try:
+            return await self._watchdog.call(
+                f"GPU {gpu.index}", "reading what is used of it", lambda: self._usage.of(gpu, cgroups), _CALL_SECONDS
+            )
+        except VendorError as error:
+            return error
+
+    def pod_of(self, pid: int) -> str | None:
+        """See `vendors.base.Vendor.pod_of`."""
+        return pod_of_process(self._proc_root, pid)
 
     async def _with_nvml(self, gpu: Gpu, what: str, call: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
         def opened() -> T:

@@ -1,0 +1,43 @@
+"""What there is to observe of a node plugin; imports nothing that only whoever observes needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dra_gpu.apiserver.events import EventRecorder
+from dra_gpu.apiserver.publisher import SlicePublisher
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.preparation import Identity
+from dra_gpu.inventory.devices import Inventory
+from dra_gpu.inventory.model import MigInstance, MigPlacement
+from dra_gpu.mps.service import MpsService
+from dra_gpu.node.publishing import Publishing
+from dra_gpu.vendors.base import Vendor
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is looked at.
+
+    Attributes:
+        identity: driver and pool, which has the node's name.
+        journal: the records.
+        inventory: returns what the node offers.
+        publisher: writes the slices.
+        publishing: decides about them.
+        registered: whether the kubelet has the driver registered.
+        events: of this instance.
+        vendor: of the GPUs.
+        instance_of: returns the GPU instance behind a partition, as far as it is known without a call.
+        mps: the MPS service, where there is one.
+    """
+
+    identity: Identity
+    journal: Journal
+    inventory: Callable[[], Inventory]
+    publisher: SlicePublisher
+    publishing: Publishing
+    registered: Callable[[], bool]
+    events: EventRecorder
+    vendor: Vendor
+    instance_of: Callable[[str, MigPlacement], MigInstance | None]
+    mps: MpsService | None
