@@ -6,6 +6,7 @@ memory, and is told why with a status; a stop lets running requests end. What to
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ _HEAD_BYTES = 16 * 1024
 _JSON = "application/json"
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _INTERNAL, _UNAVAILABLE = 400, 408, 413, 500, 503
 _ERRORS = 400
-_LINGER_SECONDS = 5.0  # in which the rest of a refused body is thrown away, so that the refusal is read
 _LINGER_BYTES = 16 * 1024 * 1024
 _BACKLOG = 256
 
@@ -34,14 +34,18 @@ class Limits:
         body: bytes of one body.
         bodies: bytes of all bodies that are being received or worked on.
         connections: open at once; the one that has waited longest for its client goes when another one comes.
-        request_seconds: from the first byte of a request (or the handshake) to its last.
+        handshake_seconds: for the TLS of a new connection.
+        request_seconds: until the first byte after that, and from there to the last one of a request.
+        linger_seconds: for which the rest of a refused request is thrown away, so that the refusal is read.
         idle_seconds: between two requests; longer than the 90 s after which Go's client drops an idle connection.
     """
 
     body: int = 4 * 1024 * 1024  # an update carries two objects of at most 1.5 MiB (etcd's limit)
     bodies: int = 32 * 1024 * 1024
     connections: int = 256
+    handshake_seconds: float = 10.0
     request_seconds: float = 10.0
+    linger_seconds: float = 2.0
     idle_seconds: float = 120.0
 
 
@@ -122,18 +126,17 @@ class HttpsServer:
         return len(self._connections)
 
     async def start(self, host: str | None, port: int, context: ssl.SSLContext) -> None:
-        """Listen; port 0 takes a free one.
+        """Listen on one address, or on all (None); port 0 takes a free one.
 
         Raises:
             OSError: the port cannot be had.
         """
         self._listener = await asyncio.start_server(
             self._on_connection,
-            host,
-            port,
+            sock=_bound(host, port),
             ssl=context,
-            ssl_handshake_timeout=self._limits.request_seconds,
-            ssl_shutdown_timeout=_LINGER_SECONDS,
+            ssl_handshake_timeout=self._limits.handshake_seconds,
+            ssl_shutdown_timeout=self._limits.linger_seconds,
             backlog=_BACKLOG,
         )
         self.port = self._listener.sockets[0].getsockname()[1]
@@ -196,11 +199,11 @@ class HttpsServer:
             closing = self._stopping or ("connection", "close") in response.headers
             await self._send(connection, response, closing=closing)
             self._release(connection)
+            connection.answering = False
             if closing or connection.protocol.our_state is not h11.DONE:
                 await self._linger(connection)
                 return
             connection.protocol.start_next_cycle()
-            connection.answering = False
             self._connections[task] = self._connections.pop(task)  # the last one to be dropped
             patience = self._limits.idle_seconds
 
@@ -300,10 +303,18 @@ class HttpsServer:
             return
         left = _LINGER_BYTES
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER_SECONDS):
+            async with asyncio.timeout(self._limits.linger_seconds):
                 while left > 0 and (piece := await connection.reader.read(_READ_BYTES)):
                     left -= len(piece)
 
     def _release(self, connection: _Connection) -> None:
         self._held -= connection.held
         connection.held = 0
+
+
+def _bound(host: str | None, port: int) -> socket.socket:
+    """Return a socket with that address; for all addresses one of both families, so that there is one port."""
+    if host is None and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    family = socket.AF_INET6 if ":" in (host or "") else socket.AF_INET
+    return socket.create_server((host or "", port), family=family)
