@@ -120,7 +120,7 @@ class Node:
                     if key not in allocated:
                         allocated[key] = self._allocate(key, wanted.spec, namespace, uid)
                     pod.claims[wanted.name] = allocated[key]
-            except allocator.UnschedulableError as error:
+            except (allocator.UnschedulableError, _InsufficientError) as error:
                 pod.pending = str(error)
                 continue
             await self._start(pod, spec, uid)
@@ -263,6 +263,10 @@ async def smi(cluster: LocalCluster, *arguments: str) -> None:
     assert process.returncode == 0, output
 
 
+class _InsufficientError(Exception):
+    """A pod asks for a resource that neither a class nor the node has."""
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """A claim that a pod uses: by which name, which claim (empty for one of its own), and what it asks for."""
@@ -310,12 +314,14 @@ def _claims(
         else:
             claim = entry["resourceClaimName"]
             yield _Wanted(entry["name"], claim, named[claim]["spec"])
-    asked = [
-        {"name": _extended(index, number), "exactly": {"deviceClassName": resources[name], "count": int(amount)}}
-        for index, container in enumerate(spec["containers"])
-        for number, (name, amount) in enumerate(_limits(container))
-        if name in resources
-    ]
+    asked = []
+    for index, container in enumerate(spec["containers"]):
+        for number, (name, amount) in enumerate(_limits(container)):
+            if name in resources:
+                exactly = {"deviceClassName": resources[name], "count": int(amount)}
+                asked.append({"name": _extended(index, number), "exactly": exactly})
+            elif "/" in name:
+                raise _InsufficientError(f"Insufficient {name}")
     if asked:
         yield _Wanted(_EXTENDED, "", {"devices": {"requests": asked}})
 

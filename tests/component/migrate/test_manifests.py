@@ -74,6 +74,7 @@ async def test_a_pod_has_all_gpus_of_its_node(node):
     assert len(await listed(pods["alone"].containers["work"])) == 4
 
 
+@pytest.mark.migration("Node labels")
 async def test_selectors_find_every_attribute_and_capacity_of_a_gpu(node):
     pods = await node.apply("selectors.yaml")
 

@@ -127,6 +127,7 @@ async def test_the_older_instance_publishes_again_when_the_newer_one_is_killed(m
     await world.cluster.wait_slices(8)
 
 
+@pytest.mark.migration("The node does not list nvidia.com/gpu")
 async def test_while_a_device_plugin_holds_the_node_nothing_is_published(make_world):
     world = await make_world()
     world.api.remove("nodes", "node-0")
@@ -174,6 +175,7 @@ async def test_an_api_server_that_comes_late_is_waited_for(make_world):
     await world.cluster.wait_slices(16, within=90)
 
 
+@pytest.mark.migration("Kubernetes before 1.34")
 async def test_counters_that_the_server_drops_keep_every_device_back(make_world):
     world = await make_world(api=ApiServer(ServerOptions(gates_off=["DRAPartitionableDevices"])))
 

@@ -110,6 +110,7 @@ async def test_mps_is_refused_with_what_to_use_instead(node, device, kind):
     assert node.mps.held == {}
 
 
+@pytest.mark.migration("Different configs of claims that share a GPU")
 async def test_all_have_the_same_config_or_wait_until_the_others_have_gone(node):
     with_slice, plain = claim(node, 0, configs=[config(**LONG)]), claim(node, 1)
     assert isinstance(await node.prepare(with_slice), Prepared)

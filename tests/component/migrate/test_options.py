@@ -1,0 +1,96 @@
+"""What an operator sets, or has done before, when a node moves."""
+
+import pytest
+
+from tests.component.migrate.cluster import listed, smi
+from tests.component.migrate.documents import claim, extended, pod, request
+
+
+async def cut_by_hand(cluster) -> None:
+    for arguments in (("-i", "0", "-mig", "1"), ("mig", "-i", "0", "-cgi", "9:0,19:4,19:5", "-C")):
+        await smi(cluster, *arguments)
+
+
+@pytest.mark.migration("MIG instances that belong to no claim")
+async def test_an_administrators_partition_is_had_by_its_uuid_and_stays(make_node):
+    node = await make_node(gpus=2, before=cut_by_hand)
+    instances = node.cluster.node.gpus[0].instances
+    (uuid,) = [one.compute_instances[0].uuid for one in instances if one.start == 5]
+
+    pods = await node.apply("a-static-partition-by-uuid.yaml", **{"THE-UUID": uuid})
+
+    assert [one for one in await listed(pods["pinned"].containers["work"]) if one.startswith("MIG-")] == [uuid]
+    await node.end(pods)
+    assert node.cluster.node.gpus[0].instances == instances
+
+
+@pytest.mark.migration("MIG instances that belong to no claim")
+@pytest.mark.migration("MIG strategy single")
+async def test_a_gpu_that_the_administrator_has_cut_is_no_whole_gpu(make_node):
+    node = await make_node(gpus=2, before=cut_by_hand)
+
+    pods = await node.run([extended("first"), extended("second")])
+
+    (used,) = pods["first"].claims.values()
+    assert node.devices(used) == ["gpu-1"]
+    assert pods["second"].pending
+
+
+@pytest.mark.migration("Time-slicing replicas")
+async def test_by_number_so_many_pods_of_the_device_plugin_share_a_gpu_without_limits(make_node):
+    node = await make_node("--consumable-shares=4")
+
+    pods = await node.run([extended(f"pod-{number}") for number in range(5)])
+
+    clients = [node.truth(node.program(one.containers["work"])) for one in pods.values() if one.runs]
+    assert [(client.gpu, client.sms, client.memory_limit) for client in clients] == [(0, 132, None)] * 4
+    assert "capacity 'shares': 1 wanted, 0 free" in pods["pod-4"].pending
+
+
+@pytest.mark.migration("Time-slicing replicas")
+async def test_two_replicas_in_a_container_are_of_two_gpus(make_node):
+    node = await make_node("--consumable-shares=4", gpus=2)
+
+    pods = await node.run([extended("pair", amount=2), extended("three", amount=3)])
+
+    assert len(await listed(pods["pair"].containers["work"])) == 2
+    assert pods["three"].pending
+
+
+@pytest.mark.migration("Time-slicing replicas")
+async def test_a_gpu_that_is_shared_so_has_no_fractions_and_partitions_meanwhile(make_node):
+    node = await make_node("--consumable-shares=4")
+    await node.run([extended()])
+
+    pods = await node.run(
+        [
+            claim(request("shared.gpu.nvidia.com"), name="fraction"),
+            claim(request("mig.nvidia.com"), name="partition"),
+            *(pod(name, name) for name in ("fraction", "partition")),
+        ]
+    )
+
+    assert all(one.pending for one in pods.values())
+
+
+@pytest.mark.parametrize(("mode", "runs"), [("memory", 2), ("number", 2)])
+async def test_nvidias_option_means_the_same(make_node, mode, runs):
+    node = await make_node(f"--consumable-shares={'memory' if mode == 'memory' else 2}")
+
+    pods = await node.run([*node.document(f"consumable-shares-by-{mode}.yaml"), extended("one-more")])
+
+    assert [one.runs for one in pods.values()] == [True] * runs + [False]
+    for one in pods.values():
+        for used in one.claims.values():
+            (status,) = await node.status(used)
+            assert status["data"]["capacities"]["memory"]["mechanism"] == "accounting"
+
+
+@pytest.mark.migration("Not there yet")
+async def test_an_xid_taints_nothing_and_tolerations_are_accepted(make_node):
+    node = await make_node()
+    node.cluster.node.xid(0, 48)
+
+    await node.apply("v1beta2.yaml")
+
+    assert not [one for one in node.published().values() if one.get("taints")]
