@@ -67,8 +67,8 @@ class Partitions:
 
     async def made_by_hand(self, start: int = 0, gpu: int = 0) -> None:
         """Let an administrator make a partition of one slice, with NVIDIA's own tool."""
-        await self._smi("-i", str(gpu), "-mig", "1")
-        await self._smi("mig", "-i", str(gpu), "-cgi", f"19:{start}", "-C")
+        await self.smi("-i", str(gpu), "-mig", "1")
+        await self.smi("mig", "-i", str(gpu), "-cgi", f"19:{start}", "-C")
         self.node.forget_calls()
 
     @contextmanager
@@ -88,12 +88,14 @@ class Partitions:
             finally:
                 process.kill()
 
-    async def _smi(self, *arguments: str) -> None:
+    async def smi(self, *arguments: str) -> str:
+        """Do what an administrator does with NVIDIA's own tool, and return what it prints."""
         process = await asyncio.create_subprocess_exec(
             self.node.nvidia_smi, *arguments, env=self.node.environment(), stdout=asyncio.subprocess.PIPE
         )
         output, _ = await process.communicate()
         assert process.returncode == 0, output
+        return output.decode()
 
     def left(self) -> dict[str, object]:
         """Everything that is there only because of claims; empty when nothing is held."""
