@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := .venv-node
 
-.PHONY: help demo test check format e2e cluster cluster-down bench lab proto schemas locks conformance clean
+.PHONY: help demo test check format e2e cluster cluster-down bench lab chart proto schemas locks conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,9 +64,14 @@ proto: $(VENV)/.installed ## regenerate the gRPC code from the .proto files
 schemas: $(VENV)/.installed ## write docs/schemas: JSON schemas of what users write, from the types that read it
 	@$(BIN)/python tools/schemas.py
 
+chart: $(VENV)/.installed ## write what the Helm chart has from the plain manifests in deploy/
+	@$(BIN)/python tools/chart.py
+
 locks: ## resolve the dependencies again (needs uv)
 	@uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
 	  pyproject.toml -o requirements/node.lock
+	@uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
+	  pyproject.toml --extra webhook -c requirements/node.lock -o requirements/image.lock
 	@uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
 	  pyproject.toml --all-extras --group dev -o requirements/dev.lock
 

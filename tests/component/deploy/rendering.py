@@ -61,6 +61,15 @@ VALUE_SETS = {
         "serviceAccount": {"annotations": {"example.com/role": "gpu"}},
     },
     "every node, no vendor's label": {"vendors": {"nvidia": {"nodeLabels": []}}},
+    "no metrics": {"kubeletPlugin": {"metrics": {"enabled": False}}},
+    "monitored": {
+        "kubeletPlugin": {"metrics": {"port": 9400, "path": "/gpu/metrics"}},
+        "monitoring": {
+            "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+            "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboard": {"enabled": True},
+        },
+    },
     "no vendor": {"vendors": {"nvidia": {"enabled": False}}},
     "everything": {
         "migProfiles": ["1g.10gb", "3g.40gb+me"],

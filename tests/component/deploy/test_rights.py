@@ -168,6 +168,21 @@ def test_the_node_plugin_is_upgraded_with_two_instances_at_once_and_time_to_end_
     assert not [port for container in pod["containers"] for port in container.get("ports", ()) if "hostPort" in port]
 
 
+def test_the_kubelet_asks_the_node_plugin_for_its_health_where_that_is_served():
+    def container(name):
+        (one,) = [one for one in rendered(name).of_kind("DaemonSet") if component(one) == "node"]
+        return one["spec"]["template"]["spec"]["containers"][0]
+
+    served, quiet = container("monitored"), container("no metrics")
+
+    assert served["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+    assert served["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    assert served["ports"] == [{"name": "metrics", "containerPort": 9400}]
+    assert {"--http-endpoint=:9400", "--metrics-path=/gpu/metrics"} <= set(served["args"])
+    assert not {"readinessProbe", "livenessProbe", "ports"} & quiet.keys()
+    assert not [flag for flag in quiet["args"] if flag.startswith("--http")]
+
+
 def test_pods_run_on_nodes_that_have_one_of_the_vendors_labels():
     for one in rendered("default").of_kind("DaemonSet"):
         affinity = one["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
