@@ -2,7 +2,8 @@
 
 Promises: the answer has an entry for every claim of the request, whatever happens behind; a problem of one claim never
 becomes an error of the call, which would fail every claim of the pod (Source: K8s v1.37
-pkg/kubelet/cm/dra/manager.go, prepareResources); the answer leaves before the kubelet stops listening.
+pkg/kubelet/cm/dra/manager.go, prepareResources); the answer leaves before the kubelet stops listening; a claim that is
+refused is one line of the log, of bounded length.
 """
 
 import asyncio
@@ -34,6 +35,9 @@ ANSWER_MARGIN = 1.0
 
 MAX_MESSAGE = 1500
 """Characters of an error that are passed on: a pod's event shows 1024 bytes of it, and a claim may quote 10 KiB."""
+
+MAX_NAME = 600
+"""Characters of a claim that are logged: a namespace of 63, a name of 253 and a UID, and nobody's novels."""
 
 Outcome = TypeVar("Outcome")
 Request = TypeVar("Request")
@@ -81,10 +85,16 @@ class ClaimCalls:
             )
         else:
             answers, excuse = await self._serve(method, list(reversed(known.values())), seconds_left, serve)
-        return {
+        found = {
             claim.uid: answers[claim.uid] if claim.uid in answers else ClaimError(_missing(method, claim, excuse))
             for claim in claims
         }
+        for claim in claims:
+            if isinstance(answer := found[claim.uid], ClaimError):
+                _log.warning(
+                    "a claim is refused", method=method, claim=_cut(str(claim), MAX_NAME), reason=_shown(answer)
+                )
+        return found
 
     async def _serve(
         self,
@@ -237,10 +247,11 @@ def _missing(method: str, claim: ClaimRef, excuse: str) -> str:
 
 def _shown(error: ClaimError) -> str:
     """Return the message, without its middle when it is too long: the object is named first, the remedy last."""
-    message = error.message
-    if len(message) <= MAX_MESSAGE:
-        return message
-    return f"{message[: MAX_MESSAGE // 2]} … {message[-MAX_MESSAGE // 2 :]}"
+    return _cut(error.message, MAX_MESSAGE)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length // 2]} … {text[-length // 2 :]}"
 
 
 async def _unary(
