@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dra_gpu.api import resource_v1
+from dra_gpu.api import coordination_v1, resource_v1
 
 
 class KubernetesObject(Protocol):
@@ -86,8 +86,54 @@ class Unstructured(msgspec.Struct, frozen=True, rename="camel"):
     metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
 
 
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a pod runs."""
+
+    node_name: str = ""
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a pod has come: Pending, Running, Succeeded, Failed."""
+
+    phase: str = ""
+
+
+class PodMeta(resource_v1.ObjectMeta, frozen=True, rename="camel"):
+    """Metadata of a pod; a time of deletion says that it is ending."""
+
+    deletion_timestamp: str | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod, as far as the controller looks at it."""
+
+    metadata: PodMeta = PodMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class InvolvedObject(msgspec.Struct, frozen=True, rename="camel"):
+    """What an Event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel"):
+    """An Event, as far as the driver reads any."""
+
+    metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
+    involved_object: InvolvedObject = InvolvedObject()
+    reason: str = ""
+    last_timestamp: str | None = None
+
+
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False, type=Node)
-EVENTS = Resource("", "v1", "events", "Event", namespaced=True, type=Unstructured)
+EVENTS = Resource("", "v1", "events", "Event", namespaced=True, type=Event)
+PODS = Resource("", "v1", "pods", "Pod", namespaced=True, type=Pod)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True, type=coordination_v1.Lease)
 RESOURCE_SLICES = Resource(
     "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False, type=resource_v1.ResourceSlice
 )
