@@ -235,14 +235,15 @@ async def start_node(cluster: LocalCluster, *flags: str) -> Node:
     plugin = await cluster.start_plugin(*flags)
     try:
         await node.kubelet.wait_registered(DRIVER, within=PATIENCE)
-        await cluster.api.log.wait_for(lambda _: _complete(cluster.slices()), PATIENCE)
+        await cluster.api.log.wait_for(lambda _: _complete(cluster), PATIENCE)
     except TimeoutError:
         raise AssertionError(f"nothing was published:\n{plugin.read_log()[-4000:]}") from None
     return node
 
 
-def _complete(slices: list[Json]) -> bool:
-    return bool(slices) and len(slices) == slices[0]["spec"]["pool"]["resourceSliceCount"]
+def _complete(cluster: LocalCluster) -> bool:
+    own = [one["spec"] for one in cluster.slices() if one["spec"]["nodeName"] == cluster.node_name]
+    return bool(own) and len(own) == own[0]["pool"]["resourceSliceCount"]
 
 
 async def listed(container: LocalPod) -> list[str]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dra_gpu_sim.local.cluster import DRIVER
+from dra_gpu_sim.local.kubelet import Claim
 from tests.component.migrate.cluster import listed, smi
 from tests.component.migrate.documents import claim, extended, pod, request
 
@@ -94,3 +96,29 @@ async def test_an_xid_taints_nothing_and_tolerations_are_accepted(make_node):
     await node.apply("v1beta2.yaml")
 
     assert not [one for one in node.published().values() if one.get("taints")]
+
+
+@pytest.mark.migration("Not there yet")
+async def test_the_other_driver_serves_other_nodes_of_the_cluster(make_node):
+    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
+    theirs = {"driver": "gpu.nvidia.com", "nodeName": "node-1", "pool": pool, "devices": [device]}
+
+    async def other_node(cluster) -> None:
+        cluster.api.put("resourceslices", {"metadata": {"name": "theirs"}, "spec": theirs})
+
+    node = await make_node(before=other_node)
+
+    assert (await node.run([extended()]))["pod"].runs
+    assert [one["spec"] for one in node.cluster.slices() if one["metadata"]["name"] == "theirs"] == [theirs]
+
+
+async def test_a_claim_that_the_other_driver_had_is_given_back_without_a_trace(make_node):
+    node = await make_node()
+    before = node.cluster.node.snapshot()
+    claim_of_theirs = Claim("default", "theirs", "5f3c8d4e-3f60-4a2b-9d35-0c1d5b3b8a11")
+
+    answer = await node.kubelet.unprepare(claim_of_theirs, driver=DRIVER)
+
+    assert answer == {claim_of_theirs.uid: ""}
+    assert node.cluster.node.snapshot() == before

@@ -175,7 +175,7 @@ async def test_an_api_server_that_comes_late_is_waited_for(make_world):
     await world.cluster.wait_slices(16, within=90)
 
 
-@pytest.mark.migration("Kubernetes before 1.34")
+@pytest.mark.migration("Kubernetes before 1.36")
 async def test_counters_that_the_server_drops_keep_every_device_back(make_world):
     world = await make_world(api=ApiServer(ServerOptions(gates_off=["DRAPartitionableDevices"])))
 
