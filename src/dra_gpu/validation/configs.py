@@ -65,7 +65,7 @@ def read(value: object, path: str) -> tuple[tuple[Entry, ...], tuple[Problem, ..
         if not isinstance(driver, str) or driver not in opaque.KINDS:
             problems += _foreign(driver, parameters, place)
             continue
-        if parameters is None:
+        if "parameters" not in inner:
             continue  # it is missing, which its shape's problems say
         try:
             config = opaque.read(driver, parameters)
@@ -115,7 +115,8 @@ def check_claim(entries: Sequence[Entry], requests: Sequence[Sequence[Wanted]]) 
         governed = [way for way in meant if entry.fits(way)]
         if not wrong and meant:
             yield from _ignored(entry, governed, entries[index + 1 :])
-        yield from _devices_by_name(entry, _governed(entry, entries, requests))
+        total = _governed(entry, entries, requests)
+        yield from _devices_by_name(entry, total) if total != 0 else ()  # what nobody reads limits nothing
         yield from _without_effect(entry)
 
 
@@ -189,14 +190,14 @@ def _devices_by_name(entry: Entry, total: int | None) -> Iterator[Problem]:
 
 
 def _governed(entry: Entry, entries: Sequence[Entry], requests: Sequence[Sequence[Wanted]]) -> int | None:
-    """Return how many devices a config governs at most; None where that cannot be told. Who watches is not governed."""
+    """Return how many devices a config governs at most; None where all of a node. Who watches is not governed."""
     total = 0
     for request in requests:
         counts = [way.count for way in request if not way.admin and governing(way, entries) is entry.config]
         if None in counts:
             return None
         total += max((count for count in counts if count is not None), default=0)
-    return total or None
+    return total
 
 
 def _without_effect(entry: Entry) -> Iterator[Problem]:

@@ -219,3 +219,17 @@ def test_a_config_alone_and_a_compute_domain_are_checked_too():
     channel = {"resourceClaimTemplate": {"name": "w"}}
     assert problems(domain | {"spec": {"channel": channel}}) == ()
     assert the_one(domain | {"apiVersion": "resource.nvidia.com/v2", "spec": {}}).field == "apiVersion"
+
+
+def test_parameters_that_are_null_are_told_as_what_is_no_object():
+    (problem,) = errors(claim(request(), configs=[{"opaque": {"driver": "gpu.nvidia.com", "parameters": None}}]))
+
+    assert problem.field == "spec.devices.config[0].opaque.parameters"
+    assert problem.reason == "is no object"
+
+
+def test_limits_by_device_in_a_config_that_nobody_reads_are_no_error():
+    limits = {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"MIG-1": "5Gi"}}}}
+
+    assert errors(claim(request(), configs=[config("MigDeviceConfig", **limits)])) == []
+    assert errors(claim(request(cls="mig.nvidia.com"), configs=[config("MigDeviceConfig", **limits)]))
