@@ -15,23 +15,38 @@ from dra_gpu.apiserver.leader_election import LeaderElection, LeaseTimes
 from tests.unit.apiserver.virtual_clock import VirtualClock
 
 
-class FakeApi:
-    """One lease on a server; the way there takes time, and may swallow requests or answers."""
+class Server:
+    """The lease as the API server has it."""
 
-    def __init__(self, clock: VirtualClock, rng: random.Random | None = None) -> None:
-        self.clock = clock
-        self.rng = rng
+    def __init__(self) -> None:
         self.lease = None
         self.version = 0
+
+    def store(self, lease) -> None:
+        self.version += 1
+        self.lease = replace(lease, metadata=replace(lease.metadata, resource_version=str(self.version)))
+
+
+class FakeApi:
+    """A replica's way to the server; it may take time, swallow requests or answers, and be cut for a while."""
+
+    def __init__(self, clock: VirtualClock, rng: random.Random | None = None, server: Server | None = None) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.server = server or Server()
         self.away = False
-        self.writes = 0
+        self._cut_until = 0.0
+
+    @property
+    def lease(self):
+        return self.server.lease
 
     async def get(self, resource, name, namespace="", *, deadline=15.0):
         await self._travel("get")
-        if self.lease is None:
-            raise errors.NotFoundError("get", "leases", name, status=404)
         found = self.lease
         await self._travel("get")
+        if found is None:
+            raise errors.NotFoundError("get", "leases", name, status=404)
         return found
 
     async def create(self, resource, body, namespace="", *, deadline=15.0):
@@ -47,17 +62,17 @@ class FakeApi:
         return await self._store("update", body)
 
     async def _store(self, verb, body):
-        self.version += 1
-        self.writes += 1
-        stored = replace(body, metadata=replace(body.metadata, resource_version=str(self.version)))
-        self.lease = stored
+        self.server.store(body)
+        stored = self.lease
         await self._travel(verb)
         return stored
 
     async def _travel(self, verb) -> None:
         if self.rng is not None:
-            await self.clock.sleep(self.rng.choice((0.0, 0.1, 1.0, 4.0, 12.0, 30.0)))
-        if self.away or (self.rng is not None and self.rng.random() < 0.2):
+            await self.clock.sleep(self.rng.choice((0.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.5, 2.0, 8.0)))
+            if self.rng.random() < 0.03:
+                self._cut_until = self.clock.now() + self.rng.uniform(1.0, 40.0)
+        if self.away or self.clock.now() < self._cut_until:
             raise errors.UnavailableError(verb, "leases", detail="lost on the way")
 
 
@@ -84,13 +99,13 @@ class Replica:
 
 
 @asynccontextmanager
-async def replicas(api, clock, *names, rng=None):
+async def replicas(api, clock, *names):
     async with AsyncExitStack() as stack:
-        made = [Replica(api, clock, name, rng) for name in names]
+        made = [Replica(api, clock, name) for name in names]
         for replica in made:
             stack.push_async_callback(replica.end)
         yield made
-        api.rng, api.away = None, False
+        api.away = False
 
 
 async def test_the_first_leads_and_the_second_waits():
@@ -102,7 +117,7 @@ async def test_the_first_leads_and_the_second_waits():
         assert (a.works, b.works) == (True, False)
         assert api.lease.spec.holder_identity == "a"
         assert api.lease.spec.lease_transitions == 0
-        assert api.writes <= 1 + 300 / 2
+        assert api.server.version <= 1 + 300 / 2
 
 
 async def test_a_leader_that_ends_in_good_order_is_followed_at_once():
@@ -151,12 +166,7 @@ async def test_a_lease_that_somebody_else_took_ends_the_work_at_the_next_look():
     api = FakeApi(clock)
     async with replicas(api, clock, "a") as (a,):
         await clock.advance(60)
-        api.version += 1
-        api.lease = replace(
-            api.lease,
-            metadata=replace(api.lease.metadata, resource_version=str(api.version)),
-            spec=replace(api.lease.spec, holder_identity="somebody"),
-        )
+        api.server.store(replace(api.lease, spec=replace(api.lease.spec, holder_identity="somebody")))
         await clock.advance(2.1)
 
         assert not a.works
@@ -176,19 +186,23 @@ async def test_what_the_work_raises_ends_the_process_and_gives_the_lease_away():
     assert api.lease.spec.holder_identity == ""
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 async def test_two_never_lead_at_once_whatever_the_network_does(seed):
-    clock, rng = VirtualClock(), random.Random(seed)
-    api = FakeApi(clock, rng)
-    async with replicas(api, clock, "a", "b", "c", rng=rng) as made:
-        led = 0
-        for _ in range(600):
-            await clock.advance(0.5)
-            leading = [replica.name for replica in made if replica.works or replica.election.leads]
-            assert len(leading) <= 1
-            led += len(leading)
-        assert led or all(replica.terms == 0 for replica in made)
+    clock, rng, server = VirtualClock(), random.Random(seed), Server()
+    links = [FakeApi(clock, random.Random(rng.random()), server) for _ in range(3)]
+    made = [Replica(link, clock, name, link.rng) for link, name in zip(links, "abc", strict=True)]
+    led = 0
+    for _ in range(1200):
+        await clock.advance(0.25)
+        leading = [replica.name for replica in made if replica.works or replica.election.leads]
+        assert len(leading) <= 1
+        led += len(leading)
+    for replica in made:
+        replica.task.cancel()
+    await clock.advance(120)
+
+    assert led > 120  # a tenth of the time at least, or the network was not what is tested
 
 
 @pytest.mark.parametrize("times", [(10, 15, 2), (15, 10, 9), (15, 10, 0)])
