@@ -60,7 +60,7 @@ def processes(layout: Layout, settings: Settings) -> list[Process]:
     of_nodes = [
         process for one in settings.all_nodes(layout) for process in (layout.kubelet(one), layout.containerd(one))
     ]
-    return [*of_nodes, *(layout.process(name) for name in reversed(controlplane.NAMES))]
+    return [*of_nodes, *(layout.process(name) for name in (controlplane.SERVICE, *reversed(controlplane.NAMES)))]
 
 
 def dead_processes(layout: Layout, settings: Settings) -> list[str]:
@@ -95,6 +95,7 @@ def _start(layout: Layout, settings: Settings, programs: Path, progress: Progres
         controlplane.start_etcd(layout, settings, programs)
     with progress.step("start kube-apiserver"):
         controlplane.start_apiserver(layout, settings, programs)
+        controlplane.start_service(layout, settings)
     with progress.step("start kube-controller-manager, kube-scheduler and kubelet"):
         controlplane.start_controllers(layout, settings, programs)
         for one in all_nodes:
@@ -150,7 +151,8 @@ def _clean(layout: Layout, progress: Progress) -> None:
                 cgroups.kill(layout.cgroup)
                 cgroups.remove(layout.cgroup)
         for one in settings.all_nodes(layout) if settings else []:
-            node.remove_address(one)
+            controlplane.remove_address(one.address)
+        controlplane.remove_address(layout.apiserver_service)
         unmount_all(layout.state)
         remove_outside_traces(layout)
         for entry in list(layout.state.iterdir()):

@@ -1,6 +1,7 @@
 """etcd, kube-apiserver, kube-controller-manager and kube-scheduler: their command lines, default feature gates."""
 
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +18,10 @@ from lab.settings import Settings
 
 _HOST = "127.0.0.1"
 _READY_WITHIN_SECONDS = 180.0
+_HTTPS = 443
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+#: Hands pods' connections on to the API server.
+SERVICE = "kubernetes-service"
 
 
 def server_url(settings: Settings) -> str:
@@ -90,7 +94,9 @@ def start_apiserver(layout: Layout, settings: Settings, programs: Path) -> Proce
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={control / 'serviceaccount.pub'}",
             f"--service-account-signing-key-file={control / 'serviceaccount.key'}",
-            "--service-cluster-ip-range=10.221.0.0/24",
+            f"--service-cluster-ip-range={layout.services}",
+            # Nobody routes Services here: the server calls the pods behind one (a webhook's) itself.
+            "--enable-aggregator-routing=true",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
@@ -102,6 +108,28 @@ def start_apiserver(layout: Layout, settings: Settings, programs: Path) -> Proce
     )
     _wait(process, lambda: layout.ca.exists() and admin_api(layout, settings).ready())
     return process
+
+
+def start_service(layout: Layout, settings: Settings) -> Process:
+    """Let pods reach the API server by the address that every pod is given: what kube-proxy does elsewhere."""
+    add_address(layout.apiserver_service)
+    process = layout.process(SERVICE)
+    forward = Path(__file__).with_name("forward.py")
+    target = f"{_HOST}:{settings.ports.apiserver}"
+    process.start([sys.executable, forward, f"{layout.apiserver_service}:{_HTTPS}", target])
+    return process
+
+
+def add_address(address: str) -> None:
+    """Give this machine's loopback device an address."""
+    _run("ip", "address", "replace", f"{address}/32", "dev", "lo")
+
+
+def remove_address(address: str) -> None:
+    """Take an address off the loopback device; fine where it is gone already."""
+    subprocess.run(
+        ["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=False, capture_output=True, timeout=10
+    )
 
 
 def start_controllers(layout: Layout, settings: Settings, programs: Path) -> list[Process]:

@@ -1,14 +1,15 @@
-"""Makes the two container images of the lab as OCI archives that `ctr images import` takes; no registry is involved.
+"""Makes container images as OCI archives that `ctr images import` takes; no registry is involved.
 
-`PAUSE` holds a pod's namespaces. `BUSYBOX` is a static busybox with its applets linked into /bin. Source of the
-layout: OCI image specification 1.1 (image-layout.md, manifest.md, config.md); containerd names an imported image by
-`io.containerd.image.name`.
+`PAUSE` holds a pod's namespaces. `BUSYBOX` is a static busybox with its applets linked into /bin. The driver's own
+image comes from `driver_image`. Source of the layout: OCI image specification 1.1 (image-layout.md, manifest.md,
+config.md); containerd names an imported image by `io.containerd.image.name`.
 """
 
 import hashlib
 import io
 import json
 import platform
+import stat
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -26,12 +27,25 @@ _DIRECTORIES = ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "usr", "usr/bi
 
 @dataclass(frozen=True)
 class Image:
-    """What is in an image: files by path (content, all executable), symbolic links by path, the command it runs."""
+    """What is in an image.
+
+    Attributes:
+        name: with its tag.
+        files: by path, their content; all are executable.
+        links: symbolic links by path.
+        command: what it runs, unless a pod says otherwise.
+        below: layers under these files, as tar files.
+        entrypoint: what a pod's arguments are appended to.
+        user: who runs it, as `uid:gid`; "" is root.
+    """
 
     name: str
     files: dict[str, bytes]
     links: dict[str, str]
     command: tuple[str, ...]
+    below: tuple[Path, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    user: str = ""
 
 
 def pause_image(work: Path) -> Image:
@@ -57,62 +71,105 @@ def busybox_image() -> Image:
 
 def write_archive(images: Sequence[Image], target: Path) -> None:
     """Write an OCI archive with `images` to `target`; equal images give equal bytes."""
-    blobs: dict[str, bytes] = {}
+    blobs: dict[str, bytes | Path] = {}
 
-    def blob(content: bytes, media_type: str) -> dict[str, object]:
-        digest = hashlib.sha256(content).hexdigest()
+    def blob(content: bytes | Path, media_type: str) -> dict[str, object]:
+        digest, size = _digest(content)
         blobs[digest] = content
-        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
 
     manifests = []
     for image in images:
-        layer = _layer(image)
+        contents: list[bytes | Path] = [*image.below, _layer(image)]
+        layers = [blob(layer, "application/vnd.oci.image.layer.v1.tar") for layer in contents]
         machine = platform.machine()
+        execution: dict[str, object] = {"Cmd": list(image.command), "Env": ["PATH=/usr/bin:/bin"]}
+        if image.entrypoint:
+            execution["Entrypoint"] = list(image.entrypoint)
+        if image.user:
+            execution["User"] = image.user
         config = {
             "architecture": _ARCHITECTURES.get(machine, machine),
             "os": "linux",
-            "config": {"Cmd": list(image.command), "Env": ["PATH=/usr/bin:/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "config": execution,
+            # Layers are not compressed: the digest of a blob is that of its content.
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }
         manifest = {
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": blob(_json(config), "application/vnd.oci.image.config.v1+json"),
-            "layers": [blob(layer, "application/vnd.oci.image.layer.v1.tar")],
+            "layers": layers,
         }
         reference = blob(_json(manifest), "application/vnd.oci.image.manifest.v1+json")
         manifests.append(reference | {"annotations": {"io.containerd.image.name": image.name}})
 
     with tarfile.open(target, "w") as archive:
-        _add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
-        _add_file(archive, "index.json", _json({"schemaVersion": 2, "manifests": manifests}), 0o644)
+        add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
+        add_file(archive, "index.json", _json({"schemaVersion": 2, "manifests": manifests}), 0o644)
         for digest, content in sorted(blobs.items()):
-            _add_file(archive, f"blobs/sha256/{digest}", content, 0o644)
+            add_file(archive, f"blobs/sha256/{digest}", content, 0o644)
+
+
+def layer_of(tree: Path, target: Path) -> None:
+    """Write the files, links and directories below `tree` as a layer; equal trees give equal bytes."""
+    with tarfile.open(target, "w") as archive:
+        for path in sorted(tree.rglob("*")):
+            name = str(path.relative_to(tree))
+            if path.is_symlink():
+                add_link(archive, name, str(path.readlink()))
+            elif path.is_dir():
+                add_directory(archive, name, 0o755)
+            else:
+                add_file(archive, name, path, 0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+
+
+def _digest(content: bytes | Path) -> tuple[str, int]:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest(), len(content)
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), content.stat().st_size
 
 
 def _layer(image: Image) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for directory in _DIRECTORIES:
-            entry = tarfile.TarInfo(directory)
-            entry.type = tarfile.DIRTYPE
-            entry.mode = 0o1777 if directory == "tmp" else 0o755
-            archive.addfile(entry)
+            add_directory(archive, directory, 0o1777 if directory == "tmp" else 0o755)
         for path, content in sorted(image.files.items()):
-            _add_file(archive, path, content, 0o755)
+            add_file(archive, path, content, 0o755)
         for path, destination in sorted(image.links.items()):
-            entry = tarfile.TarInfo(path)
-            entry.type = tarfile.SYMTYPE
-            entry.linkname = destination
-            archive.addfile(entry)
+            add_link(archive, path, destination)
     return buffer.getvalue()
 
 
-def _add_file(archive: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
+def add_directory(archive: tarfile.TarFile, path: str, mode: int) -> None:
+    """Add a directory of root's."""
     entry = tarfile.TarInfo(path)
-    entry.size = len(content)
+    entry.type = tarfile.DIRTYPE
     entry.mode = mode
-    archive.addfile(entry, io.BytesIO(content))
+    archive.addfile(entry)
+
+
+def add_link(archive: tarfile.TarFile, path: str, destination: str) -> None:
+    """Add a symbolic link."""
+    entry = tarfile.TarInfo(path)
+    entry.type = tarfile.SYMTYPE
+    entry.linkname = destination
+    archive.addfile(entry)
+
+
+def add_file(archive: tarfile.TarFile, path: str, content: bytes | Path, mode: int) -> None:
+    """Add a file of root's without a time, with content from memory or from a file."""
+    entry = tarfile.TarInfo(path)
+    entry.mode = mode
+    if isinstance(content, bytes):
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+        return
+    with content.open("rb") as file:
+        entry.size = content.stat().st_size
+        archive.addfile(entry, file)
 
 
 def _json(value: object) -> bytes:

@@ -79,8 +79,7 @@ class Node:
 
     @property
     def _of_lab(self) -> int:
-        """A byte that tells this lab from others on the machine, whose end must not take its addresses away."""
-        return zlib.crc32(os.fsencode(self.state)) & 0xFF
+        return _of_lab(self.state)
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,16 @@ class Layout:
         return self.control / "certs" / "apiserver.crt"
 
     @property
+    def services(self) -> str:
+        """The addresses of this lab's Services; the first is that of the API server, and the only one that answers."""
+        return f"10.221.{_of_lab(self.state)}.0/24"
+
+    @property
+    def apiserver_service(self) -> str:
+        """The address by which pods reach the API server, on this machine's loopback device."""
+        return f"10.221.{_of_lab(self.state)}.1"
+
+    @property
     def logs(self) -> Path:
         """One log per process; kept after `down`."""
         return self.state / "logs"
@@ -156,3 +165,8 @@ class Layout:
     def containerd(self, node: Node) -> Process:
         """Return the containerd of `node`."""
         return self.process(f"{node.name}-containerd")
+
+
+def _of_lab(state: Path) -> int:
+    """A byte that tells this lab from others on the machine, whose end must not take its addresses away."""
+    return zlib.crc32(os.fsencode(state)) & 0xFF

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab import images, packages
 from lab.cgroups import Cgroups
-from lab.controlplane import server_url
+from lab.controlplane import add_address, server_url
 from lab.errors import LabError
 from lab.kubeconfig import write_kubeconfig
 from lab.layout import Layout, Node
@@ -73,9 +73,7 @@ def prepare(layout: Layout, settings: Settings, node: Node, cgroups: Cgroups, pr
         node.dir / "cni",
     ):
         directory.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        ["ip", "address", "replace", f"{node.address}/32", "dev", "lo"], check=True, capture_output=True, timeout=10
-    )
+    add_address(node.address)
     cgroups.make(layout.node_cgroup(node))
     cgroups.make(layout.runtime_cgroup(node))
     (node.dir / "containerd.toml").write_text(
@@ -145,13 +143,6 @@ def start_kubelet(layout: Layout, node: Node, programs: Path) -> Process:
     return process
 
 
-def remove_address(node: Node) -> None:
-    """Take the node's address off the loopback device; fine where it is gone already."""
-    subprocess.run(
-        ["ip", "address", "delete", f"{node.address}/32", "dev", "lo"], check=False, capture_output=True, timeout=10
-    )
-
-
 def _kubelet_config(layout: Layout, settings: Settings, node: Node) -> dict[str, object]:
     """Return the KubeletConfiguration. Source: k8s.io/kubelet/config/v1beta1/types.go."""
     return {
@@ -175,7 +166,7 @@ def _kubelet_config(layout: Layout, settings: Settings, node: Node) -> dict[str,
         "podLogsDir": str(node.dir / "pod-logs"),
         "resolvConf": "",
         # Nothing answers there; without it every pod gets a warning event.
-        "clusterDNS": ["10.221.0.10"],
+        "clusterDNS": [layout.apiserver_service],
         "enableControllerAttachDetach": False,
         "maxPods": 200,
         "registerWithTaints": [],
