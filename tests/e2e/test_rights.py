@@ -44,8 +44,8 @@ def monitor_policy(cluster: Cluster) -> None:
     wait_until("the policy about the monitor class in force", refused)
 
 
-def a_slice(name: str, node_name: str, driver: str = "gpu.nvidia.com") -> Json:
-    """A slice with one device."""
+def a_slice(name: str, node_name: str, driver: str = "gpu.nvidia.com", pool: str = "") -> Json:
+    """A slice with one device, of the node's pool unless another is named."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -53,7 +53,7 @@ def a_slice(name: str, node_name: str, driver: str = "gpu.nvidia.com") -> Json:
         "spec": {
             "driver": driver,
             "nodeName": node_name,
-            "pool": {"name": f"rights-{name}", "generation": 1, "resourceSliceCount": 1},
+            "pool": {"name": pool or node_name, "generation": 1, "resourceSliceCount": 1},
             "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "probe"}}}],
         },
     }
@@ -233,6 +233,7 @@ def test_the_monitor_class_with_admin_access_is_taken_in_a_namespace_that_allows
     assert admin_namespace.claim("looks-on")["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] is True
 
 
+@pytest.mark.case("C155")
 def test_admin_access_is_refused_in_a_namespace_that_does_not_allow_it(namespace: TestNamespace) -> None:
     with pytest.raises(ApiError, match="admin access"):
         namespace.create(claim("looks-on", device_request("look", MONITOR, admin=True)))

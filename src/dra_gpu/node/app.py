@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # Names under which device plugins offer this vendor's GPUs in a node's allocatable.
 EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
-COMPONENT = "dra-gpu"
+COMPONENT = "dra-gpu.dev/node"  # as deploy/rbac/node.yaml lets Events of the plugin through
 # What the start does is tried again after so long, twice as long each time: a disk comes back in seconds or not at all.
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0

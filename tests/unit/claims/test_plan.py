@@ -125,6 +125,7 @@ def test_an_unknown_device_is_refused_with_what_is_wrong_on_the_node():
         assert word in refusal.message
 
 
+@pytest.mark.case("C155")
 def test_a_monitor_without_admin_access_is_refused():
     refusal = plan("gpu-0-monitor")
     for word in ("gpu-0-monitor", "adminAccess: true", "gpu.nvidia.com"):
