@@ -84,6 +84,7 @@ def _document(source: Source, text: str) -> str:
     if kind is None:
         return text
     text = re.sub(rf"(?m)^(\s*(?:- )?name: ){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
+    text = re.sub(rf"(?m)^(\s*resourceNames: \[){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
     text = re.sub(rf"(?m)^(\s*namespace: ){_OURS}$", rf"\g<1>{_NAMESPACE}", text)
     text = re.sub(rf"system:serviceaccount:{_OURS}:{_OURS}-", f"system:serviceaccount:{_NAMESPACE}:{_FULLNAME}-", text)
     text, found = re.subn(r"(?m)^metadata:\n((?:  (?:name|namespace): .*\n)+)", rf"metadata:\n\g<1>{_LABELS}", text)
