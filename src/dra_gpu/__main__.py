@@ -7,14 +7,16 @@ from dra_gpu import __version__
 _USAGE = """\
 usage: dra-gpu node --vendor nvidia [options]
        dra-gpu mps [options]
+       dra-gpu controller [options]
        dra-gpu webhook [options]
 
-The GPU driver's processes: two on a node, one for the cluster.
+The GPU driver's processes: two on a node, two for the cluster.
 
-  node       publish this node's GPUs and prepare claims on them (dra-gpu node --help)
-  mps        run the MPS daemons of this node's shared GPUs (dra-gpu mps --help)
-  webhook    check claims and device classes when they are created (dra-gpu webhook --help)
-  --version  print the version
+  node        publish this node's GPUs and prepare claims on them (dra-gpu node --help)
+  mps         run the MPS daemons of this node's shared GPUs (dra-gpu mps --help)
+  controller  have waiting pods tried again, sweep up after lost nodes (dra-gpu controller --help)
+  webhook     check claims and device classes when they are created (dra-gpu webhook --help)
+  --version   print the version
 """
 
 
@@ -33,6 +35,10 @@ def main() -> int:
             from dra_gpu.mps.supervisor import main as supervise_mps
 
             return supervise_mps(arguments)
+        case ["controller", *arguments]:
+            from dra_gpu.controller.app import main as run_controller
+
+            return run_controller(arguments)
         case ["webhook", *arguments]:
             from dra_gpu.webhook.app import main as run_webhook
 
@@ -44,7 +50,9 @@ def main() -> int:
             sys.stdout.write(_USAGE)
             return 0
         case [unknown, *_]:
-            sys.stderr.write(f"dra-gpu: {unknown!r} is no command: write node, mps or webhook (dra-gpu --help)\n")
+            sys.stderr.write(
+                f"dra-gpu: {unknown!r} is no command: write node, mps, controller or webhook (dra-gpu --help)\n"
+            )
             return 2
         case _:
             sys.stderr.write(_USAGE)

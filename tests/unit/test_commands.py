@@ -6,11 +6,17 @@ import sys
 import pytest
 
 from dra_gpu import __main__ as command
+from dra_gpu.controller import settings as controller_settings
 from dra_gpu.mps import settings as mps_settings
 from dra_gpu.node import settings as node_settings
 from dra_gpu.webhook import settings as webhook_settings
 
-SETTINGS = {"node": node_settings, "mps": mps_settings, "webhook": webhook_settings}
+SETTINGS = {
+    "node": node_settings,
+    "mps": mps_settings,
+    "controller": controller_settings,
+    "webhook": webhook_settings,
+}
 
 
 def help_of(name, capsys, environment):
@@ -58,4 +64,5 @@ def test_every_help_that_the_usage_names_is_there(capsys, monkeypatch):
 def test_an_unknown_command_is_named_with_those_there_are(capsys, monkeypatch):
     assert run(monkeypatch, "nodes") == 2
 
-    assert capsys.readouterr().err == "dra-gpu: 'nodes' is no command: write node, mps or webhook (dra-gpu --help)\n"
+    said = "dra-gpu: 'nodes' is no command: write node, mps, controller or webhook (dra-gpu --help)\n"
+    assert capsys.readouterr().err == said

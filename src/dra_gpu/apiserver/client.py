@@ -26,6 +26,7 @@ T = TypeVar("T", bound=KubernetesObject)
 FIELD_MANAGER = "dra-driver-gpu"
 DEFAULT_DEADLINE = 15.0  # a healthy API server answers within 1 s (its own SLO); a restart of one takes about 10 s
 MERGE_PATCH = "application/merge-patch+json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 APPLY_PATCH = "application/apply-patch+yaml"
 _UNAUTHORIZED = 401
 _FIRST_FAILURE = 400
@@ -323,6 +324,8 @@ class HttpKubernetesApi:
             headers.append(("Authorization", authorization))
         if body:
             headers.append(("Content-Type", content_type))
+        if target.verb == "list" and target.resource.metadata_only:
+            headers.append(("Accept", METADATA_ONLY))
         path = self._credentials.connection.base_path + target.path
         return Call(methods.get(target.verb, "GET"), path, tuple(headers), body)
 

@@ -79,9 +79,10 @@ class HttpConnection:
         headers = [
             ("Host", self._host),
             ("User-Agent", "dra-driver-gpu"),
-            ("Accept", "application/json"),
             *call.headers,
         ]
+        if not any(name == "Accept" for name, _ in call.headers):
+            headers.append(("Accept", "application/json"))
         if call.body or call.method in ("POST", "PUT", "PATCH"):
             headers.append(("Content-Length", str(len(call.body))))
         try:

@@ -32,6 +32,7 @@ class Resource(Generic[T]):
         kind: the name in JSON.
         namespaced: objects live in a namespace.
         type: struct that an object decodes into. Unknown fields are ignored, so never write back what others own.
+        metadata_only: lists are asked for without anything but metadata; slices of a whole cluster are many megabytes.
     """
 
     group: str
@@ -40,6 +41,7 @@ class Resource(Generic[T]):
     kind: str
     namespaced: bool
     type: type[T]
+    metadata_only: bool = False
 
     @property
     def api_version(self) -> str:
@@ -136,6 +138,16 @@ PODS = Resource("", "v1", "pods", "Pod", namespaced=True, type=Pod)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True, type=coordination_v1.Lease)
 RESOURCE_SLICES = Resource(
     "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False, type=resource_v1.ResourceSlice
+)
+NODE_METADATA = Resource("", "v1", "nodes", "Node", namespaced=False, type=Unstructured, metadata_only=True)
+SLICE_METADATA = Resource(
+    "resource.k8s.io",
+    "v1",
+    "resourceslices",
+    "ResourceSlice",
+    namespaced=False,
+    type=Unstructured,
+    metadata_only=True,
 )
 RESOURCE_CLAIMS = Resource(
     "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True, type=resource_v1.ResourceClaim

@@ -91,16 +91,25 @@ class Refusal:
         message: object, reason and remedy, for the events of a pod.
         retryable: the same call may succeed later without anybody changing the claim.
         kind: what stood in the way.
+        holders: UIDs of the claims that hold what it wants; when one of them goes, it is worth another call.
     """
 
     message: str
     retryable: bool
     kind: RefusalKind = RefusalKind.CLAIM
+    holders: frozenset[str] = frozenset()
 
 
 class RefusedError(Exception):
     """Carries a refusal from where it is found to where a claim's call is answered."""
 
-    def __init__(self, message: str, *, retryable: bool, kind: RefusalKind = RefusalKind.CLAIM) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool,
+        kind: RefusalKind = RefusalKind.CLAIM,
+        holders: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(message)
-        self.refusal = Refusal(message, retryable, kind)
+        self.refusal = Refusal(message, retryable, kind, holders)

@@ -45,6 +45,7 @@ def gpu_gone(ref: ClaimRef, gpu: str) -> RefusedError:
 def held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
     """Return who holds what a claim wants; there is at least one."""
     first = blockers[0]
+    holders = frozenset(blocker.ref.uid for blocker in blockers)
     note = f" ({first.note[:200]})" if first.note else ""
     free = "it comes free when the kubelet has stopped that claim's pod; the kubelet tries again by itself"
     if not first.shortage:
@@ -52,6 +53,7 @@ def held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
             f"claim {ref}: device {first.device} still held by claim {first.ref}{note}: {free}",
             retryable=True,
             kind=RefusalKind.HELD,
+            holders=holders,
         )
     named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
     more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
@@ -59,4 +61,5 @@ def held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
         f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}: {free}",
         retryable=True,
         kind=RefusalKind.HELD,
+        holders=holders,
     )

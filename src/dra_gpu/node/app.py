@@ -31,6 +31,7 @@ from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
+from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.partitions import made_by_us
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.publisher_lock import PublisherLock
@@ -53,6 +54,7 @@ from dra_gpu.node.observed import Observed
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
+from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
 
 if TYPE_CHECKING:
@@ -198,12 +200,12 @@ class NodePlugin:
         )
         engine = Engine(preparation)
         stack.push_async_callback(_drain, engine)
-        ready = asyncio.Event()
+        ready, waiting = asyncio.Event(), WaitingClaims(journal.known, lambda ref: _tell_free(events, ref))
         paths = self._socket_paths(vendor.driver_name)
         server = KubeletServer(
             vendor.driver_name,
             paths,
-            EngineService(engine, ready, observer.metrics.calls if observer else None),
+            EngineService(engine, ready, waiting, observer.metrics.calls if observer else None),
             self._instance,
             report=publishing.set_registration,
         )
@@ -237,6 +239,7 @@ class NodePlugin:
             "events": events.run(),
             "statuses": statuses.run(),
             "sockets": server.watch_sockets(),
+            "waiting": waiting.run(),
         }
         if observer is not None:
             background["metrics"] = observer.run(
@@ -333,13 +336,17 @@ async def _insist(work: Callable[[], Awaitable[object]], what: str, tell: Callab
 
 def _watch_mps(mps: MpsClient, journal: Journal, events: EventRecorder, period: float) -> Coroutine[Any, Any, None]:
     def tell(record: Record, note: str) -> None:
-        events.record(_claim(record), "Warning", "MpsDaemonEnded", note)
+        events.record(_claim(record.ref), "Warning", "MpsDaemonEnded", note)
 
     return MpsWatch(mps, journal.records, tell, min(LOOK_SECONDS, period)).run()
 
 
-def _claim(record: Record) -> ObjectReference:
-    ref = record.ref
+def _tell_free(events: EventRecorder, ref: ClaimRef) -> None:
+    _log.info("a device came free that a claim waits for", claim=str(ref))
+    events.record(_claim(ref), "Normal", "DeviceFree", "a device that this claim waits for came free on its node")
+
+
+def _claim(ref: ClaimRef) -> ObjectReference:
     return ObjectReference("resource.k8s.io/v1", "ResourceClaim", ref.name, ref.namespace, uid=ref.uid)
 
 

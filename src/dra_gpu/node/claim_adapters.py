@@ -57,8 +57,26 @@ class CallObserver(Protocol):
         ...
 
 
+class RefusalListener(Protocol):
+    """Hears how each claim of a call fared that may have to wait for others."""
+
+    def refused(self, ref: outcome.ClaimRef, refusal: outcome.Refusal) -> None:
+        """Take note of a claim that was not prepared."""
+        ...
+
+    def answered(self, ref: outcome.ClaimRef) -> None:
+        """Take note of one that was, or that is given back."""
+        ...
+
+
 class _Nobody:
     """Takes note of nothing."""
+
+    def refused(self, ref: outcome.ClaimRef, refusal: outcome.Refusal) -> None:  # noqa: ARG002 - of the Protocol
+        return
+
+    def answered(self, ref: outcome.ClaimRef) -> None:  # noqa: ARG002 - of the Protocol
+        return
 
     def call(self, operation: str) -> AbstractContextManager[None]:  # noqa: ARG002 - of the Protocol
         return nullcontext()
@@ -70,14 +88,22 @@ class _Nobody:
 class EngineService:
     """The claims engine as the kubelet's calls see it. Calls wait until the node has been looked at once."""
 
-    def __init__(self, engine: Engine, ready: asyncio.Event, observer: CallObserver | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ready: asyncio.Event,
+        waiting: RefusalListener | None = None,
+        observer: CallObserver | None = None,
+    ) -> None:
         """Remember the engine.
 
         Args:
             engine: prepares and unprepares.
             ready: set when the GPUs have been looked at, with success or without.
+            waiting: hears of claims that were refused, and of those that were not.
             observer: hears of calls.
         """
+        self._waiting = waiting or _Nobody()
         self._engine = engine
         self._ready = ready
         self._observer = observer or _Nobody()
@@ -89,10 +115,10 @@ class EngineService:
         with self._observer.call("prepare"):
             if not await self._is_ready(deadline):
                 return self._not_ready("prepare", claims)
-            results = await self._engine.prepare(_refs(claims), deadline)
-            for result in results.values():
-                if isinstance(result, outcome.Refusal):
-                    self._observer.failed("prepare", result.kind.value)
+            refs = _refs(claims)
+            results = await self._engine.prepare(refs, deadline)
+            for ref in refs:
+                self._note(ref, results[ref.uid])
             return {uid: _answer(result) for uid, result in results.items()}
 
     async def unprepare(
@@ -102,13 +128,23 @@ class EngineService:
         with self._observer.call("unprepare"):
             if not await self._is_ready(deadline):
                 return self._not_ready("unprepare", claims)
-            results = await self._engine.unprepare(_refs(claims), deadline)
+            refs = _refs(claims)
+            results = await self._engine.unprepare(refs, deadline)
+            for ref in refs:
+                self._waiting.answered(ref)
             for refusal in filter(None, results.values()):
                 self._observer.failed("unprepare", refusal.kind.value)
             return {
                 uid: None if refusal is None else service.ClaimError(refusal.message)
                 for uid, refusal in results.items()
             }
+
+    def _note(self, ref: outcome.ClaimRef, result: outcome.Prepared | outcome.Refusal) -> None:
+        if isinstance(result, outcome.Refusal):
+            self._observer.failed("prepare", result.kind.value)
+            self._waiting.refused(ref, result)
+        else:
+            self._waiting.answered(ref)
 
     def _not_ready(self, operation: str, claims: Sequence[service.ClaimRef]) -> dict[str, service.ClaimError]:
         for _ in claims:

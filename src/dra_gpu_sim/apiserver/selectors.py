@@ -13,7 +13,16 @@ Matcher = Callable[[Mapping[str, Any]], bool]
 _FIELDS: dict[str, frozenset[str]] = {
     "resourceslices": frozenset({"spec.driver", "spec.nodeName", "spec.pool.name"}),
     "pods": frozenset({"spec.nodeName", "status.phase", "spec.schedulerName"}),
-    "events": frozenset({"involvedObject.name", "involvedObject.namespace", "involvedObject.uid", "reason", "type"}),
+    "events": frozenset(
+        {
+            "involvedObject.kind",
+            "involvedObject.name",
+            "involvedObject.namespace",
+            "involvedObject.uid",
+            "reason",
+            "type",
+        }
+    ),
 }
 _SET_TERM = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
 _TERM_SPLIT = re.compile(r",(?![^(]*\))")

@@ -1,0 +1,100 @@
+"""Settings of the controller: flags, each with an environment variable; the election's as NVIDIA's chart names them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dra_gpu.apiserver.leader_election import LeaseTimes
+from dra_gpu.controller.lost_nodes import GRACE_SECONDS, LOOK_SECONDS
+from dra_gpu.flags import Flags, new_parser, seconds
+from dra_gpu.logs import LEVELS
+from dra_gpu.metrics.address import Address, http_flags
+
+LEASE_NAME = "dra-gpu-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one replica of the controller runs.
+
+    Attributes:
+        kubeconfig: how to reach the API server; None inside a pod.
+        namespace: of the lease.
+        pod_name: names this replica in the lease.
+        times: of the election.
+        sweep_period: seconds between two looks for slices of lost nodes.
+        sweep_grace: seconds for which a node must be missing.
+        http_endpoint: where metrics and health are served; None for nowhere.
+        metrics_path: of the metrics there.
+        log_level: one of debug, info, warning, error.
+    """
+
+    kubeconfig: Path | None
+    namespace: str
+    pod_name: str
+    times: LeaseTimes
+    sweep_period: float
+    sweep_grace: float
+    http_endpoint: Address | None
+    metrics_path: str
+    log_level: str
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Return the settings.
+
+    Exits the process with a message when one is missing or wrong, as argparse does.
+    """
+    parser = new_parser(
+        "dra-gpu controller", "dra-gpu controller [options]", "Does what one process does for a whole cluster."
+    )
+    add = Flags(parser, environment).add
+    default = LeaseTimes()
+    add("--kubeconfig", "KUBECONFIG", None, "how to reach the API server; not needed inside a pod", type=Path)
+    add("--namespace", "NAMESPACE", "dra-gpu", "namespace of the lease")
+    add("--pod-name", "POD_NAME", "", "names this replica in the lease (default: the host's name)")
+    add(
+        "--leader-election-lease-duration",
+        "LEADER_ELECTION_LEASE_DURATION",
+        default.lease,
+        "seconds for which other replicas wait for a leader that is not heard of",
+        type=seconds,
+    )
+    add(
+        "--leader-election-renew-deadline",
+        "LEADER_ELECTION_RENEW_DEADLINE",
+        default.renew,
+        "seconds after which a leader that could not renew stops",
+        type=seconds,
+    )
+    add(
+        "--leader-election-retry-period",
+        "LEADER_ELECTION_RETRY_PERIOD",
+        default.retry,
+        "seconds between two tries",
+        type=seconds,
+    )
+    add("--sweep-period", None, LOOK_SECONDS, "seconds between two looks for slices of lost nodes", type=seconds)
+    add("--sweep-grace", None, GRACE_SECONDS, "seconds for which a node must be missing", type=seconds)
+    http_flags(add)
+    add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
+    found = parser.parse_args(arguments)
+    try:
+        times = LeaseTimes(
+            found.leader_election_lease_duration,
+            found.leader_election_renew_deadline,
+            found.leader_election_retry_period,
+        )
+    except ValueError as error:
+        parser.error(f"--leader-election-*: {error}")
+    return Settings(
+        kubeconfig=found.kubeconfig,
+        namespace=found.namespace,
+        pod_name=found.pod_name,
+        times=times,
+        sweep_period=found.sweep_period,
+        sweep_grace=found.sweep_grace,
+        http_endpoint=found.http_endpoint,
+        metrics_path=found.metrics_path,
+        log_level=found.log_level,
+    )

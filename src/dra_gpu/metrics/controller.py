@@ -1,0 +1,66 @@
+"""The metrics of the controller."""
+
+from dataclasses import dataclass
+
+from prometheus_client import Gauge
+
+from dra_gpu.metrics.lag import LoopLag
+from dra_gpu.metrics.registry import Registry, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMetrics:
+    """Everything the controller tells.
+
+    Attributes:
+        leads: this replica.
+        lag: of the event loop.
+        queue: what waits to be done.
+        failures: work that failed.
+        dropped: work that was given up.
+        touched: pods.
+        removed: slices.
+        watch_age: since the API server was heard of.
+    """
+
+    leads: Gauge
+    lag: LoopLag
+    queue: Snapshot
+    failures: Snapshot
+    dropped: Snapshot
+    touched: Snapshot
+    removed: Snapshot
+    watch_age: Snapshot
+
+    @classmethod
+    def of(cls, registry: Registry) -> "ControllerMetrics":
+        """Define them all."""
+        return cls(
+            leads=registry.gauge("dra_gpu_leader", "1 while this replica leads"),
+            lag=LoopLag.of(registry),
+            queue=registry.snapshot("dra_gpu_queue_length", "gauge", "What waits to be done, by queue", ("queue",)),
+            failures=registry.snapshot(
+                "dra_gpu_queue_failures_total", "counter", "Work that failed and is tried again, by queue", ("queue",)
+            ),
+            dropped=registry.snapshot(
+                "dra_gpu_queue_dropped_total",
+                "counter",
+                "Work that was given up: too much waited, or it failed too often",
+                ("queue",),
+            ),
+            touched=registry.snapshot(
+                "dra_gpu_pods_woken_total",
+                "counter",
+                "Waiting pods that were touched since a device for them came free, so that the kubelet tried again",
+            ),
+            removed=registry.snapshot(
+                "dra_gpu_slices_removed_total", "counter", "ResourceSlices of nodes that do not exist any more"
+            ),
+            watch_age=registry.snapshot(
+                "dra_gpu_reflector_age_seconds",
+                "gauge",
+                "Since the API server was last heard of, by what is watched; up to about 70 s is normal on a quiet "
+                "cluster",
+                ("resource",),
+            ),
+        )
