@@ -86,7 +86,7 @@ def prepare(layout: Layout, settings: Settings, node: Node, cgroups: Cgroups, pr
             runc=packages.require("runc"),
         )
     )
-    (node.dir / "cni" / "10-ptp.conflist").write_text(json.dumps(_cni(node)))
+    (node.dir / "cni" / "10-ptp.conflist").write_text(json.dumps(_cni(layout, node)))
     (node.dir / "kubelet.json").write_text(json.dumps(_kubelet_config(layout, settings, node), indent=1))
     token = settings.node_tokens[node.number - 1]
     write_kubeconfig(node.dir / "kubelet.kubeconfig", server=server_url(settings), ca=layout.ca, token=token)
@@ -174,7 +174,7 @@ def _kubelet_config(layout: Layout, settings: Settings, node: Node) -> dict[str,
     }
 
 
-def _cni(node: Node) -> dict[str, object]:
+def _cni(layout: Layout, node: Node) -> dict[str, object]:
     return {
         "cniVersion": "1.0.0",
         "name": "lab",
@@ -186,6 +186,8 @@ def _cni(node: Node) -> dict[str, object]:
                     "type": "host-local",
                     "dataDir": str(node.dir / "cni" / "addresses"),
                     "ranges": [[{"subnet": node.pod_subnet}]],
+                    # To the API server, and no further.
+                    "routes": [{"dst": layout.services}],
                 },
             }
         ],
