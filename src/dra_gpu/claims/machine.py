@@ -306,6 +306,13 @@ class NodeMachine:
         sick = next((one for one in inventory.sick if one.uuid == gpu), None)
         if sick is not None:
             raise VendorError(FailureKind.UNRESPONSIVE, f"GPU {gpu} cannot be used: {sick.reason}")
+        unnamed = next((one for one in inventory.sick if one.uuid is None), None)
+        if unnamed is not None or not (inventory.gpus or inventory.sick):
+            # As for reconciliation: only who knows every GPU of the node can say that one is gone.
+            why = "no GPU is seen" if unnamed is None else f"{unnamed.where}: {unnamed.reason}"
+            raise VendorError(
+                FailureKind.UNRESPONSIVE, f"GPU {gpu} is not seen now, and may be there all the same: {why[:400]}"
+            )
         raise VendorError(
             FailureKind.LOST,
             f"GPU {gpu} is not among the working GPUs of this node: it was removed, or needs a reset (see its events)",

@@ -26,7 +26,7 @@ from dra_gpu.claims.ports import ClaimReader, ClaimReadError
 from dra_gpu.claims.reasons import gpu_gone, held, quarantined, refuse_unknown_steps
 from dra_gpu.claims.record import Blocker, Record, State, joined_cgroups
 from dra_gpu.claims.retry import retrying
-from dra_gpu.claims.steps import LimitMemory, Machine, SetMigMode, WriteCdiSpec, with_owners
+from dra_gpu.claims.steps import CreateMigInstance, LimitMemory, Machine, SetMigMode, WriteCdiSpec, with_owners
 from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory
 from dra_gpu.vendors.base import CgroupUnlimitedError
@@ -308,12 +308,18 @@ class Preparation:
     async def _narrow(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
         """Let go of everything but what could not be undone: what resists keeps nothing else from use.
 
-        The mode of a GPU comes after its partitions, so that it waits for them.
+        The mode of a GPU comes after its partitions, so that it waits for them; and a partition comes after what is
+        left in it: others may use it meanwhile, and be gone before that.
         """
         left = tuple(leftover.step for leftover in leftovers)
         held = frozenset(gpu for step in left for gpu in step.gpus)
+        inside = frozenset(place for step in left for place in step.places)
         kept = tuple(
-            step for step in record.steps if step in left or (isinstance(step, SetMigMode) and step.gpu in held)
+            step
+            for step in record.steps
+            if step in left
+            or (isinstance(step, SetMigMode) and step.gpu in held)
+            or (isinstance(step, CreateMigInstance) and inside.issuperset(step.places))
         )
         holds = tuple(hold for hold in record.holds if any(hold.is_of(place) for step in left for place in step.places))
         devices = {hold.device for hold in holds}
