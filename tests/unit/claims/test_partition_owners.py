@@ -1,4 +1,4 @@
-"""Whatever goes wrong between a partition's making and its end, it stays known whose it is, and goes with its claims."""
+"""Whatever goes wrong between a partition's making and its end, it stays known whose it is and goes with its claims."""
 
 import dataclasses
 
