@@ -233,12 +233,21 @@ async def start_node(cluster: LocalCluster, *flags: str) -> Node:
     await cluster.start_mps()
     node = Node(cluster, cluster.new_kubelet())
     plugin = await cluster.start_plugin(*flags)
-    try:
-        await node.kubelet.wait_registered(DRIVER, within=PATIENCE)
-        await cluster.api.log.wait_for(lambda _: _complete(cluster), PATIENCE)
-    except TimeoutError:
-        raise AssertionError(f"nothing was published:\n{plugin.read_log()[-4000:]}") from None
+    assert plugin.process is not None
+    serving = asyncio.ensure_future(_serving(node))
+    ending = asyncio.ensure_future(plugin.process.wait())
+    await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
+    ending.cancel()
+    if not serving.done():
+        serving.cancel()
+        raise AssertionError(f"nothing was published:\n{plugin.read_log()[-4000:]}")
+    await serving
     return node
+
+
+async def _serving(node: Node) -> None:
+    await node.kubelet.wait_registered(DRIVER, within=PATIENCE)
+    await node.cluster.api.log.wait_for(lambda _: _complete(node.cluster), PATIENCE)
 
 
 def _complete(cluster: LocalCluster) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from dra_gpu_sim.local.cluster import DRIVER
 from dra_gpu_sim.local.kubelet import Claim
-from tests.component.migrate.cluster import listed, smi
+from tests.component.migrate.cluster import PATIENCE, listed, smi
 from tests.component.migrate.documents import claim, extended, pod, request
 
 
@@ -36,6 +36,18 @@ async def test_a_gpu_that_the_administrator_has_cut_is_no_whole_gpu(make_node):
     (used,) = pods["first"].claims.values()
     assert node.devices(used) == ["gpu-1"]
     assert pods["second"].pending
+
+
+@pytest.mark.migration("MIG instances that belong to no claim")
+async def test_a_gpu_whose_partitions_the_administrator_destroys_is_whole_again(make_node):
+    node = await make_node("--rescan-period=0.5", before=cut_by_hand)
+    assert "gpu-0" not in node.published()
+
+    for arguments in (("mig", "-dci"), ("mig", "-dgi")):
+        await smi(node.cluster, *arguments)
+
+    await node.cluster.api.log.wait_for(lambda _: "gpu-0" in node.published(), PATIENCE)
+    assert (await node.run([extended()]))["pod"].runs
 
 
 @pytest.mark.migration("Time-slicing replicas")
