@@ -279,3 +279,19 @@ def test_the_webhook_is_asked_about_every_version_and_kind_that_it_knows():
         for resource in ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
     } | {("resource.nvidia.com", version, "computedomains") for version in ("v1beta1", "v1beta2")}
     assert {webhook["failurePolicy"] for webhook in CONFIGURATION["webhooks"]} == {"Fail"}
+
+
+def test_the_examples_are_admitted_by_policies_and_webhook(refused):
+    checked = 0
+
+    for path in sorted((DEPLOY.parent / "examples").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if not document or document["kind"] not in KINDS:
+                continue
+            asked_about = question(document)
+            assert not admission.is_ours(asked_about) or admission.problems(asked_about) == (), path
+            if document["kind"] != "DeviceClass":
+                assert all(refused(name, document) == [] for name in POLICIES), path
+            checked += 1
+
+    assert checked > 5
