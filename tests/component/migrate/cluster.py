@@ -175,6 +175,18 @@ class Node:
         await self.cluster.api.log.wait_for(lambda _: told(), PATIENCE)
         return told()
 
+    async def wait_published(self, *devices: str) -> None:
+        """Wait until the pool is complete, and these devices are in it."""
+        await self.cluster.api.log.wait_for(
+            lambda _: self._complete() and self.published().keys() >= set(devices), PATIENCE
+        )
+
+    def _complete(self) -> bool:
+        own = [one["spec"] for one in self.cluster.slices() if one["spec"]["nodeName"] == self.cluster.node_name]
+        newest = max((spec["pool"]["generation"] for spec in own), default=0)
+        current = [spec for spec in own if spec["pool"]["generation"] == newest]
+        return bool(own) and len(own) == len(current) == current[0]["pool"]["resourceSliceCount"]
+
     def published(self) -> dict[str, Json]:
         """Every published device by name."""
         return {device["name"]: device for item in self.cluster.slices() for device in item["spec"].get("devices", ())}
@@ -247,12 +259,7 @@ async def start_node(cluster: LocalCluster, *flags: str) -> Node:
 
 async def _serving(node: Node) -> None:
     await node.kubelet.wait_registered(DRIVER, within=PATIENCE)
-    await node.cluster.api.log.wait_for(lambda _: _complete(node.cluster), PATIENCE)
-
-
-def _complete(cluster: LocalCluster) -> bool:
-    own = [one["spec"] for one in cluster.slices() if one["spec"]["nodeName"] == cluster.node_name]
-    return bool(own) and len(own) == own[0]["pool"]["resourceSliceCount"]
+    await node.wait_published()
 
 
 async def listed(container: LocalPod) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from dra_gpu_sim.local.cluster import DRIVER
 from dra_gpu_sim.local.kubelet import Claim
-from tests.component.migrate.cluster import PATIENCE, listed, smi
+from tests.component.migrate.cluster import listed, smi
 from tests.component.migrate.documents import claim, extended, pod, request
 
 
@@ -46,7 +46,7 @@ async def test_a_gpu_whose_partitions_the_administrator_destroys_is_whole_again(
     for arguments in (("mig", "-dci"), ("mig", "-dgi")):
         await smi(node.cluster, *arguments)
 
-    await node.cluster.api.log.wait_for(lambda _: "gpu-0" in node.published(), PATIENCE)
+    await node.wait_published("gpu-0")
     assert (await node.run([extended()]))["pod"].runs
 
 
