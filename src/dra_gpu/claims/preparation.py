@@ -340,6 +340,23 @@ class Preparation:
 
     async def _prepare_anew(self, ref: ClaimRef, until: float, *, in_use: bool) -> Prepared:
         claim, allocation = await self._allocated(ref, until)
+        plan = self._plan(ref, claim, allocation)
+        if not plan.devices:
+            return Prepared(())
+        held_until = min(until, asyncio.get_running_loop().time() + self._held_wait)
+        while True:
+            async with self._gpu_locks.hold(plan.lock_keys, str(ref), until):
+                # Whoever had the GPUs meanwhile may have left them in another mode than they were in.
+                plan = self._plan(ref, claim, allocation)
+                asked = plan.replaces_settings
+                blockers = await self._journal.blockers(ref.uid, plan.holds, plan.shares) if asked else ()
+                if not blockers:
+                    blockers = await self._carry_out(plan, until, in_use=in_use)
+            if not blockers:
+                return Prepared(plan.devices)
+            await self._wait_until_free(plan, blockers, held_until)
+
+    def _plan(self, ref: ClaimRef, claim: ResourceClaim, allocation: AllocationResult) -> Plan:
         why_unlimited, then = self._unlimited
         plan = make_plan(
             ref,
@@ -358,18 +375,7 @@ class Preparation:
         )
         if isinstance(plan, Refusal):
             raise RefusedError(plan.message, retryable=plan.retryable, kind=plan.kind)
-        if not plan.devices:
-            return Prepared(())
-        held_until = min(until, asyncio.get_running_loop().time() + self._held_wait)
-        while True:
-            async with self._gpu_locks.hold(plan.lock_keys, str(ref), until):
-                asked = plan.replaces_settings
-                blockers = await self._journal.blockers(ref.uid, plan.holds, plan.shares) if asked else ()
-                if not blockers:
-                    blockers = await self._carry_out(plan, until, in_use=in_use)
-            if not blockers:
-                return Prepared(plan.devices)
-            await self._wait_until_free(plan, blockers, held_until)
+        return plan
 
     async def _allocated(self, ref: ClaimRef, until: float) -> tuple[ResourceClaim, AllocationResult]:
         claim = await retrying(lambda: self._reader.get(ref.namespace, ref.name), _retryable_read, until)

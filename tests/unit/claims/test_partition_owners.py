@@ -1,20 +1,25 @@
 """Whatever goes wrong between a partition's making and its end, it stays known whose it is and goes with its claims."""
 
+import asyncio
 import dataclasses
 
 import pytest
 
+from dra_gpu.claims.outcome import Prepared
 from dra_gpu.inventory.model import SickGpu
 from dra_gpu.mps.service import MpsError, MpsErrorKind
+from dra_gpu.vendors.base import FailureKind
 from tests.unit.claims.test_partitions import (
+    IN_USE,
     SMALL,
     assert_nothing_left,
     claim,
+    mode,
     part,
     partitioned,
     places,
 )
-from tests.unit.claims.world import inventory_of
+from tests.unit.claims.world import PATIENCE, fault, inventory_of
 
 AWAY = MpsError(MpsErrorKind.UNAVAILABLE, "the MPS service is being restarted")
 
@@ -64,3 +69,28 @@ async def test_a_partition_is_not_forgotten_while_nobody_knows_which_gpus_there_
         assert len(places(node)) == 1
         await node.reconciler.reconcile()
         await assert_nothing_left(node)
+
+
+async def test_a_whole_gpu_is_taken_out_of_the_mode_in_which_the_claim_that_it_waited_for_has_left_it(tmp_path):
+    async with partitioned(tmp_path, held_wait=PATIENCE).running() as node:
+        part_of, whole = claim(node, "u1", SMALL), claim(node, "u2", "gpu-0")
+        read, go_on = node.vendor.mig_mode, asyncio.Event()
+
+        async def stands_still(gpu):
+            await go_on.wait()
+            return await read(gpu)
+
+        node.vendor.mig_mode = stands_still
+        making = asyncio.create_task(node.prepare(part_of))
+        while node.api.reads < 1:
+            await asyncio.sleep(0)
+        waiting = asyncio.create_task(node.prepare(whole))
+        while node.api.reads < 2:
+            await asyncio.sleep(0)
+        go_on.set()
+        await making
+        node.vendor.mig_faults["mode"] = [fault(FailureKind.IN_USE, IN_USE)]
+        assert await node.unprepare(part_of) is None
+
+        assert isinstance(await waiting, Prepared)
+        assert not mode(node)
