@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := .venv-node
 
-.PHONY: help demo test check format e2e cluster cluster-down bench lab chart proto schemas locks conformance clean
+.PHONY: help demo test check format e2e cluster cluster-down bench lab chart proto schemas metrics-doc locks conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ schemas: $(VENV)/.installed ## write docs/schemas: JSON schemas of what users wr
 
 chart: $(VENV)/.installed ## write what the Helm chart has from the plain manifests in deploy/
 	@$(BIN)/python tools/chart.py
+
+metrics-doc: $(VENV)/.installed ## write docs/metrics.md: every metric, from its definition
+	@$(BIN)/python tools/metrics_doc.py
 
 locks: ## resolve the dependencies again (needs uv)
 	@uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url \

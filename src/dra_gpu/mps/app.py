@@ -62,6 +62,7 @@ async def serve(chosen: Settings) -> None:
         await listening.start()
         settling = asyncio.create_task(daemons.run(chosen.settle_period), name="settle")
         stopping = asyncio.create_task(stop.wait(), name="stop")
+        observing = _observe(daemons, chosen)
         _log.info("MPS service listens", socket=str(chosen.socket))
         try:
             done, _ = await asyncio.wait([settling, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -69,13 +70,29 @@ async def serve(chosen: Settings) -> None:
             if settling in done:
                 raise RuntimeError("the task that settles ended") from settling.exception()
         finally:
-            for task in (settling, stopping):
+            for task in (settling, stopping, *observing):
                 task.cancel()
-            await asyncio.gather(settling, stopping, return_exceptions=True)
+            await asyncio.gather(settling, stopping, *observing, return_exceptions=True)
             await daemons.close()
     finally:
         os.close(lock)
     _log.info("stopped; the daemons go on")
+
+
+def _observe(daemons: MpsDaemons, chosen: Settings) -> tuple[asyncio.Task[None], ...]:
+    """Serve metrics, where they are wanted; a port that cannot be had costs the metrics and nothing else."""
+    address = chosen.http_endpoint
+    if address is None:
+        return ()
+    from dra_gpu.mps.observing import MpsObserver
+
+    async def serve_metrics() -> None:
+        try:
+            await MpsObserver(daemons).run(address, chosen.metrics_path)
+        except OSError as error:
+            _log.error("metrics cannot be served: give another --http-endpoint", reason=str(error))
+
+    return (asyncio.create_task(serve_metrics(), name="metrics"),)
 
 
 def compose(chosen: Settings) -> MpsDaemons:

@@ -9,6 +9,7 @@ from pathlib import Path
 from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.logs import LEVELS
+from dra_gpu.metrics.address import Address, http_flags
 from dra_gpu.mps.directories import GpuDirectories
 from dra_gpu.mps.service import MpsError
 from dra_gpu.mps.wire import SOCKET_NAME
@@ -28,6 +29,8 @@ class Settings:
         boot_id_file: tells one boot from the next.
         own_shm: each daemon gets its GPU's file system in memory at /dev/shm (needs CAP_SYS_ADMIN).
         settle_period: seconds between two comparisons of what is with what was asked for.
+        http_endpoint: where metrics and health are served; None for nowhere.
+        metrics_path: of the metrics there.
         log_level: one of debug, info, warning, error.
     """
 
@@ -36,6 +39,8 @@ class Settings:
     boot_id_file: Path
     own_shm: bool
     settle_period: float
+    http_endpoint: Address | None
+    metrics_path: str
     log_level: str
 
     @property
@@ -75,6 +80,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         action=argparse.BooleanOptionalAction,
     )
     flags.add("--settle-period", None, 60.0, "seconds between two looks at the daemons", type=seconds)
+    http_flags(flags.add)
     flags.add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     found = parser.parse_args(arguments)
     directory = Path(os.path.normpath(found.directory))
@@ -90,5 +96,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         boot_id_file=found.boot_id_file,
         own_shm=found.own_shm,
         settle_period=found.settle_period,
+        http_endpoint=found.http_endpoint,
+        metrics_path=found.metrics_path,
         log_level=found.log_level,
     )

@@ -16,6 +16,9 @@ import structlog
 from dra_gpu import __version__, logs
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
+from dra_gpu.metrics.endpoint import Endpoint, routes
+from dra_gpu.metrics.registry import Registry
+from dra_gpu.metrics.webhook import WebhookMetrics as PrometheusMetrics
 from dra_gpu.webhook import reviewer, settings
 from dra_gpu.webhook.certificate_files import CertificateFiles
 from dra_gpu.webhook.http_server import Handler, HttpsServer, Request, Response
@@ -35,11 +38,30 @@ def main(arguments: Sequence[str]) -> int:
     chosen = settings.parse(arguments, os.environ)
     logs.configure(chosen.log_level, instance=f"webhook/{__version__}/{os.getpid()}")
     try:
-        asyncio.run(serve(chosen))
+        asyncio.run(_observed(chosen))
     except (ConnectionConfigError, OSError) as error:
         _log.critical("the webhook cannot start", reason=str(error))
         return 1
     return 0
+
+
+async def _observed(chosen: Settings) -> None:
+    """Serve, with metrics where they are wanted."""
+    if chosen.http_endpoint is None:
+        await serve(chosen)
+        return
+    registry = Registry("webhook")
+    metrics = PrometheusMetrics.of(registry)
+    endpoint = Endpoint(routes(registry, chosen.metrics_path))
+    await endpoint.start(chosen.http_endpoint)
+    lag = asyncio.create_task(metrics.lag.run(), name="lag")
+    try:
+        await serve(chosen, metrics)
+    finally:
+        lag.cancel()
+        await asyncio.gather(lag, return_exceptions=True)
+        await endpoint.close()
+        await registry.close()
 
 
 class Routes:

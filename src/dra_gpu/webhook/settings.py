@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.logs import LEVELS
+from dra_gpu.metrics.address import Address, http_flags
 from dra_gpu.webhook.rotation import Place
 
 _DEFAULT_PORT = 8443
@@ -21,6 +22,8 @@ class Settings:
         files: certificate and key that somebody else renews; None where it has a certificate of its own.
         place: where the certificate of its own is kept.
         kubeconfig: how to reach the cluster; None inside a pod.
+        http_endpoint: where metrics are served without TLS; None for nowhere.
+        metrics_path: of the metrics there.
         drain_seconds: for which it goes on serving after it was asked to stop; API servers learn of that meanwhile.
         log_level: one of debug, info, warning, error.
     """
@@ -29,6 +32,8 @@ class Settings:
     files: tuple[Path, Path] | None
     place: Place
     kubeconfig: Path | None
+    http_endpoint: Address | None
+    metrics_path: str
     drain_seconds: float
     log_level: str
 
@@ -57,6 +62,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         "ValidatingWebhookConfiguration that gets the caBundle of that certificate",
     )
     flags.add("--kubeconfig", "KUBECONFIG", None, "how to reach the cluster (default: as a pod)", type=Path)
+    http_flags(flags.add)
     flags.add("--drain", None, 5.0, "seconds that it goes on serving after SIGTERM", type=seconds)
     flags.add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     found = parser.parse_args(arguments)
@@ -69,6 +75,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         files=(found.tls_cert_file, found.tls_private_key_file) if found.tls_cert_file is not None else None,
         place=Place(found.namespace, found.secret, found.service, found.configuration),
         kubeconfig=found.kubeconfig,
+        http_endpoint=found.http_endpoint,
+        metrics_path=found.metrics_path,
         drain_seconds=found.drain,
         log_level=found.log_level,
     )
