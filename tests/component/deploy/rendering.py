@@ -70,6 +70,7 @@ VALUE_SETS = {
             "dashboard": {"enabled": True},
         },
     },
+    "MPS pods left as they are": {"image": {"tag": "v9.9.9"}, "mps": {"image": {"tag": "v9.9.8"}}},
     "no vendor": {"vendors": {"nvidia": {"enabled": False}}},
     "everything": {
         "migProfiles": ["1g.10gb", "3g.40gb+me"],
@@ -114,6 +115,8 @@ VALUE_SETS = {
             "extraVolumeMounts": [{"name": "more", "mountPath": "/opt/more"}],
             "env": [{"name": "A", "value": "b"}],
             "resources": {"requests": {"memory": "32Mi"}},
+            "image": {"digest": f"sha256:{'5e' * 32}"},
+            "logLevel": "warning",
         },
         "criticalPodsQuota": {"enabled": True, "pods": 100},
     },

@@ -47,6 +47,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{- define "dra-driver-gpu.mpsImage" -}}
+{{- $own := .Values.mps.image -}}
+{{- if $own.digest -}}
+{{- printf "%s@%s" .Values.image.repository $own.digest -}}
+{{- else if $own.tag -}}
+{{- printf "%s:%s" .Values.image.repository $own.tag -}}
+{{- else -}}
+{{- include "dra-driver-gpu.image" . -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* Directories of the host: clean, so that `/data/kubelet/` and `/data/kubelet` are one */ -}}
 {{- define "dra-driver-gpu.pluginsDir" -}}
 {{- clean (.Values.kubeletPlugin.kubeletPluginsDirectoryPath | default (printf "%s/plugins" .Values.kubeletRoot)) -}}
