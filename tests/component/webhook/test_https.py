@@ -117,19 +117,20 @@ async def test_other_methods_and_paths(webhook, method, path, expected):
 
 
 @pytest.mark.case("C137")
-async def test_what_is_no_http_is_told_so_and_ends_its_connection_alone(webhook):
-    for text in (b"\x16\x03\x01" * 50 + b"\r\n\r\n", b"GET / FTP/1.1\r\n\r\n", b"x" * 100_000):
-        async with webhook.connected() as client:
-            client.writer.write(text)
+async def test_what_is_no_http_is_told_so_and_ends_its_connection_alone(serving_webhook):
+    async with serving_webhook(Limits(linger_seconds=0.1)) as webhook:
+        for text in (b"\x16\x03\x01" * 50 + b"\r\n\r\n", b"GET / FTP/1.1\r\n\r\n", b"x" * 100_000):
+            async with webhook.connected() as client:
+                client.writer.write(text)
 
-            assert b" 4" in (await client.reader.readline())[:14]
-            assert await client.is_closed()
-    with socket.create_connection(("127.0.0.1", webhook.server.port)) as plain:
-        plain.settimeout(PATIENCE)
-        plain.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert not (await asyncio.to_thread(plain.recv, 100)).startswith(b"HTTP")
-    async with webhook.connected() as client:
-        assert (await client.review(GOOD))["allowed"]
+                assert b" 4" in (await client.reader.readline())[:14]
+                assert await client.is_closed()
+        with socket.create_connection(("127.0.0.1", webhook.server.port)) as plain:
+            plain.settimeout(PATIENCE)
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert not (await asyncio.to_thread(plain.recv, 100)).startswith(b"HTTP")
+        async with webhook.connected() as client:
+            assert (await client.review(GOOD))["allowed"]
 
 
 @pytest.mark.case("C137")
