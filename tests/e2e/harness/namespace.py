@@ -17,7 +17,13 @@ _RESOURCE_V1 = "resource.k8s.io/v1"
 #: back after 60 to 90 s, or at once when the pod changes. Kubernetes' own race (Source: K8s v1.37
 #: plugin/pkg/auth/authorizer/node), not the driver's, so that tests need not wait for it.
 _AUTHORIZER_LAGGED = "no relationship found between node"
-_LOOK_FOR_LAG_SECONDS = 3.0
+#: The scheduler counts a share twice between binding it and seeing it bound, and may then find no room for another. Its
+#: pod is looked at again after five minutes only, since nothing that concerns it happens any more; a DeviceClass that
+#: changes has the scheduler look at all such pods at once. (Source: K8s v1.37
+#: pkg/scheduler/framework/plugins/dynamicresources, claimTracker.GatherAllocatedState and EventsToRegister)
+_TOUCHED_CLASS = path_of(_RESOURCE_V1, "deviceclasses", "gpu.nvidia.com")
+_ANNOTATION = "e2e.dra-gpu.dev/try-again"
+_LOOK_SECONDS = 3.0
 _COLLECTIONS = {
     "Pod": ("v1", "pods"),
     "ResourceClaim": (_RESOURCE_V1, "resourceclaims"),
@@ -94,7 +100,7 @@ class TestNamespace:
     def wait_unschedulable(self, *names: str, seconds: float = PATIENCE) -> None:
         """Wait until the scheduler has looked at the pods and found no place for them."""
         for name in names:
-            wait_until(f"pod {name} unschedulable", partial(self._unschedulable, name), seconds)
+            wait_until(f"pod {name} unschedulable", partial(self.unschedulable, name), seconds)
 
     def wait_event(self, name: str, reason: str, seconds: float = PATIENCE) -> str:
         """Wait until an object of this namespace has an event with that reason; return its message."""
@@ -169,7 +175,8 @@ class TestNamespace:
         statuses = status.get("containerStatuses") or []
         return status.get("phase") == "Running" and all("running" in one.get("state", {}) for one in statuses)
 
-    def _unschedulable(self, name: str) -> bool:
+    def unschedulable(self, name: str) -> bool:
+        """Tell whether the scheduler found no place for a pod when it looked last."""
         conditions = self.pod(name).get("status", {}).get("conditions", [])
         return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
 
@@ -179,7 +186,11 @@ class TestNamespace:
 
     def nudge(self, name: str, number: int) -> None:
         """Change a pod in a way that means nothing, so that the kubelet looks at it at once."""
-        self.api.patch(self._pod(name), {"metadata": {"annotations": {"e2e.dra-gpu.dev/try-again": str(number)}}})
+        self.api.patch(self._pod(name), {"metadata": {"annotations": {_ANNOTATION: str(number)}}})
+
+    def wake_scheduler(self, number: int) -> None:
+        """Have the scheduler look again at the pods that it found no place for."""
+        self.api.patch(_TOUCHED_CLASS, {"metadata": {"annotations": {_ANNOTATION: str(number)}}})
 
     def _story(self, name: str) -> str:
         """What the cluster says about a pod, for the message of a failed test."""
@@ -200,20 +211,22 @@ class TestNamespace:
 
 
 class _Running:
-    """Tells whether a pod runs; every few seconds sees to it that an authorizer that lagged costs no minute."""
+    """Tells whether a pod runs; every few seconds sees to it that races of Kubernetes' own cost no minutes."""
 
     def __init__(self, namespace: TestNamespace, name: str) -> None:
         self._namespace = namespace
         self._name = name
         self._nudges = 0
-        self._look_at = time.monotonic() + _LOOK_FOR_LAG_SECONDS
+        self._look_at = time.monotonic() + _LOOK_SECONDS
 
     def __call__(self) -> bool:
         if self._namespace.runs(self._name):
             return True
         if time.monotonic() > self._look_at:
-            if self._namespace.has_lagged(self._name):
-                self._nudges += 1
+            self._nudges += 1
+            if self._namespace.unschedulable(self._name):
+                self._namespace.wake_scheduler(self._nudges)
+            elif self._namespace.has_lagged(self._name):
                 self._namespace.nudge(self._name, self._nudges)
-            self._look_at = time.monotonic() + _LOOK_FOR_LAG_SECONDS
+            self._look_at = time.monotonic() + _LOOK_SECONDS
         return False
