@@ -39,12 +39,13 @@ class Service:
         self._supervisor: subprocess.Popen | None = None
         self._stack = ExitStack()
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         """Start the supervisor; the first call waits for the service."""
         command = [
             *(sys.executable, "-m", "dra_gpu", "mps"),
             *("--driver-root", str(self.node.driver_root), "--directory", str(self.directory)),
             *("--boot-id-file", str(self.node.boot_id_file), "--log-level", "debug"),
+            *more,
         ]
         environment = {**os.environ, "DRA_GPU_SIM_ROOT": str(self.node.root)}
         with self.log.open("ab") as log:
