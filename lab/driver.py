@@ -80,6 +80,8 @@ class DriverInstance:
             f"--pod-uid={self.pod_uid}",
             f"--extra-edits={self.gpus.extra_edits}",
             f"--mps-socket={self.mps.socket}",
+            # Fractions of one profile, so that examples/fraction-of-a-partition.yaml runs as it is.
+            "--shared-mig-profiles=3g.40gb",
             # With cgroup v2 the kubelet's pods lie below; with v1 there is no such directory, and no limit on a cgroup.
             f"--cgroup-root=/sys/fs/cgroup/{self.layout.node_cgroup(node)}",
             *self.extra_arguments,
