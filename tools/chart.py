@@ -30,10 +30,19 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file of `deploy/` and when the chart has its objects."""
+    """One file of `deploy/` and when the chart has its objects.
+
+    Attributes:
+        path: below `deploy/`.
+        condition: when the chart has them at all; always without one.
+        rights_condition: when it has roles and bindings.
+        kinds: those that are taken from the file; all without any.
+    """
 
     path: str
     condition: str = ""
+    rights_condition: str = ""
+    kinds: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -41,13 +50,19 @@ class Source:
         return self.path.replace("/", "-")
 
 
+_WEBHOOK = ".Values.webhook.enabled"
 SOURCES = (
     Source("rbac/node.yaml"),
     Source("rbac/controller.yaml", ".Values.controller.enabled"),
-    Source("rbac/webhook.yaml", ".Values.webhook.enabled"),
+    # Somebody else's certificate is a file: nothing is asked of the cluster.
+    Source("rbac/webhook.yaml", _WEBHOOK, 'eq .Values.webhook.tls.mode "own"'),
+    Source("webhook.yaml", _WEBHOOK, kinds=("ValidatingWebhookConfiguration",)),
     Source("deviceclasses.yaml", ".Values.deviceClasses.create"),
     Source("policies.yaml"),
 )
+_RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+# The controller's lease has this name in every release: there is one in a namespace, and no flag for it.
+_LEASE = re.compile(r"(?m)^    resources: \[leases\]\n    resourceNames: \[dra-gpu-controller\]\n")
 
 
 def templates() -> dict[str, str]:
@@ -69,12 +84,17 @@ def template(source: Source, manifest: str) -> str:
     Raises:
         ManifestError: it cannot be made one.
     """
-    documents = [document for document in re.split(r"(?m)^---\n", manifest) if _kind(document) != "Namespace"]
+    documents = [document for document in re.split(r"(?m)^---\n", manifest) if _is_taken(source, document)]
     text = "---\n".join(filter(None, (_document(source, document) for document in documents)))
     note = f"{{{{- /* Made from deploy/{source.path} by `make chart`: change that one. */ -}}}}\n"
     if source.condition:
         text = f"{{{{- if {source.condition} }}}}\n{text}{{{{- end }}}}\n"
     return note + text
+
+
+def _is_taken(source: Source, document: str) -> bool:
+    kind = _kind(document)
+    return kind in source.kinds if source.kinds else kind != "Namespace"
 
 
 def _document(source: Source, text: str) -> str:
@@ -85,6 +105,7 @@ def _document(source: Source, text: str) -> str:
         return text
     text = re.sub(rf"(?m)^(\s*(?:- )?name: ){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
     text = re.sub(rf"(?m)^(\s*resourceNames: \[){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
+    text = re.sub(rf"(?m)^(    resourceNames: \[){_OURS}-(webhook[a-z-]*\])$", rf"\g<1>{_FULLNAME}-\g<2>", text)
     text = re.sub(rf"(?m)^(\s*namespace: ){_OURS}$", rf"\g<1>{_NAMESPACE}", text)
     text = re.sub(rf"system:serviceaccount:{_OURS}:{_OURS}-", f"system:serviceaccount:{_NAMESPACE}:{_FULLNAME}-", text)
     text, found = re.subn(r"(?m)^metadata:\n((?:  (?:name|namespace): .*\n)+)", rf"metadata:\n\g<1>{_LABELS}", text)
@@ -92,8 +113,12 @@ def _document(source: Source, text: str) -> str:
         raise ManifestError(f"a {kind} in deploy/{source.path} needs `metadata:` with a name below it and nothing else")
     if kind == "ServiceAccount":
         text = f"{{{{- if .Values.serviceAccount.create }}}}\n{text.rstrip()}\n{_ANNOTATIONS}{{{{- end }}}}\n"
+    if kind in _RIGHTS and source.rights_condition:
+        text = f"{{{{- if {source.rights_condition} }}}}\n{text.rstrip()}\n{{{{- end }}}}\n"
     if kind == "DeviceClass":
         text = _optional_resource(text)
+    if kind == "ValidatingWebhookConfiguration":
+        text = _webhook_configuration(text)
     _check(source, text)
     return text
 
@@ -107,9 +132,32 @@ def _optional_resource(text: str) -> str:
     )
 
 
+def _webhook_configuration(text: str) -> str:
+    """Leave to values what becomes of claims while no webhook answers, and who says whom the API server may trust."""
+    text = text.replace(
+        "metadata:\n",
+        "metadata:\n"
+        '  {{- if eq .Values.webhook.tls.mode "cert-manager" }}\n'
+        "  annotations:\n"
+        f"    cert-manager.io/inject-ca-from: {_NAMESPACE}/{_FULLNAME}-webhook\n"
+        "  {{- end }}\n",
+        1,
+    )
+    text = re.sub(r"(?m)^(    failurePolicy: )Fail$", r"\g<1>{{ .Values.webhook.failurePolicy }}", text)
+    text = re.sub(r"(?m)^(    timeoutSeconds: )10$", r"\g<1>{{ .Values.webhook.timeoutSeconds }}", text)
+    return re.sub(
+        r"(?m)^    clientConfig:\n",
+        "    clientConfig:\n"
+        '      {{- if eq .Values.webhook.tls.mode "secret" }}\n'
+        "      caBundle: {{ .Values.webhook.tls.secret.caBundle }}\n"
+        "      {{- end }}\n",
+        text,
+    )
+
+
 def _check(source: Source, text: str) -> None:
     """Refuse a name of ours that no rule above made the release's."""
-    for line in text.splitlines():
+    for line in _LEASE.sub("", text).splitlines():
         bare = re.sub(r"\{\{.*?\}\}|#.*", "", line)
         if _LEFT.search(bare):
             raise ManifestError(f"deploy/{source.path}: no rule makes {_OURS!r} the release's in: {line.strip()}")

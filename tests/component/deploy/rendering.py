@@ -23,6 +23,22 @@ RELEASE, NAMESPACE = "dra-driver-gpu", "dra-gpu"
 #: With these values the names are those of the plain manifests.
 PLAIN_NAMES = {"fullnameOverride": "dra-gpu"}
 
+#: Where pods of a Deployment run.
+PLACED = {
+    "podAnnotations": {"example.com/a": "b"},
+    "podLabels": {"example.com/c": "d"},
+    "nodeSelector": {"example.com/pool": "system"},
+    "tolerations": [],
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"example.com/c": "d"}}}
+            ]
+        }
+    },
+    "resources": {"requests": {"cpu": "100m"}},
+}
+
 #: Every value that a flag, an object or a branch of a template comes from is in one of these.
 VALUE_SETS = {
     "default": {},
@@ -61,7 +77,23 @@ VALUE_SETS = {
         "serviceAccount": {"annotations": {"example.com/role": "gpu"}},
     },
     "every node, no vendor's label": {"vendors": {"nvidia": {"nodeLabels": []}}},
-    "no metrics": {"kubeletPlugin": {"metrics": {"enabled": False}}},
+    "no metrics": {
+        component: {"metrics": {"enabled": False}} for component in ("kubeletPlugin", "mps", "controller", "webhook")
+    },
+    "no webhook": {"webhook": {"enabled": False}},
+    "no controller": {"controller": {"enabled": False}},
+    "certificate of cert-manager": {"webhook": {"tls": {"mode": "cert-manager"}}},
+    "certificate of a cluster's issuer": {
+        "webhook": {
+            "tls": {"mode": "cert-manager", "certManager": {"issuerName": "corporate", "issuerKind": "ClusterIssuer"}}
+        }
+    },
+    "certificate of ones own": {
+        "webhook": {"tls": {"mode": "secret", "secret": {"name": "our-tls", "caBundle": "Y2VydGlmaWNhdGU="}}}
+    },
+    "one replica of each": {
+        component: {"replicas": 1, "podDisruptionBudget": {"enabled": False}} for component in ("controller", "webhook")
+    },
     "monitored": {
         "kubeletPlugin": {"metrics": {"port": 9400, "path": "/gpu/metrics"}},
         "monitoring": {
@@ -119,6 +151,14 @@ VALUE_SETS = {
             "logLevel": "warning",
         },
         "criticalPodsQuota": {"enabled": True, "pods": 100},
+        "controller": {
+            "replicas": 3,
+            "leaderElection": {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "2.5s"},
+            "sweepGraceSeconds": 60,
+            "sweepPeriodSeconds": 20,
+            **PLACED,
+        },
+        "webhook": {"failurePolicy": "Ignore", "timeoutSeconds": 5, "containerPort": 9443, **PLACED},
     },
 }
 

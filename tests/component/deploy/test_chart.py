@@ -35,8 +35,9 @@ def containers(name):
 
 @every_set
 def test_every_object_is_one_that_the_types_of_kubernetes_decode(name):
-    # Those of the Prometheus Operator are looked at in test_monitoring.
-    objects = [one for one in rendered(name).objects if not one["apiVersion"].startswith("monitoring.coreos.com/")]
+    # Those of the Prometheus Operator and cert-manager are looked at in test_monitoring and test_webhook.
+    foreign = ("monitoring.coreos.com/", "cert-manager.io/")
+    objects = [one for one in rendered(name).objects if not one["apiVersion"].startswith(foreign)]
 
     assert decoding_errors(objects) == []
 
@@ -160,8 +161,9 @@ def test_the_notes_say_how_to_see_the_devices_of_each_node():
         ({}, "default", "install with --namespace dra-gpu"),
         ({"kubeletRoot": "/a/../b"}, NAMESPACE, "give a path without .."),
         ({"kubeletRoot": f"/{'k' * 60}"}, NAMESPACE, "a Unix socket's may have 107"),
+        ({"webhook": {"tls": {"mode": "secret"}}}, NAMESPACE, "give webhook.tls.secret.name"),
     ],
-    ids=["default namespace", "path with ..", "sockets' paths too long"],
+    ids=["default namespace", "path with ..", "sockets' paths too long", "a Secret without a name"],
 )
 def test_what_would_never_work_is_refused_with_the_way_out(values, namespace, words):
     made = template(values, namespace=namespace)

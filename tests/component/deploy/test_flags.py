@@ -5,14 +5,21 @@ import itertools
 
 import pytest
 
+from dra_gpu.controller import settings as controller_settings
 from dra_gpu.inventory.options import DEFAULT_VIEWS
 from dra_gpu.mps import settings as mps_settings
 from dra_gpu.node import settings as node_settings
+from dra_gpu.webhook import settings as webhook_settings
 from tests.component.deploy.rendering import VALUE_SETS, rendered
 from tests.component.go_programs import builds_go
 
 pytestmark = builds_go
-PARSERS = {"node": node_settings.parse, "mps": mps_settings.parse}
+PARSERS = {
+    "node": node_settings.parse,
+    "mps": mps_settings.parse,
+    "controller": controller_settings.parse,
+    "webhook": webhook_settings.parse,
+}
 
 #: What a pod must not be given: it has these from its own place, or they belong to who runs the program by hand.
 NOT_FOR_PODS = {
@@ -23,8 +30,15 @@ NOT_FOR_PODS = {
         "--state-dir": "beside the plugin's socket",
     },
     "mps": {"--own-shm": "always"},
+    "controller": {"--kubeconfig": "the ServiceAccount's token"},
+    "webhook": {"--kubeconfig": "the ServiceAccount's token", "--drain": "long enough for every API server"},
 }
-FROM_ENVIRONMENT = {"--node-name": "NODE_NAME", "--pod-uid": "POD_UID"}
+FROM_ENVIRONMENT = {
+    "--node-name": "NODE_NAME",
+    "--pod-uid": "POD_UID",
+    "--namespace": "NAMESPACE",
+    "--pod-name": "POD_NAME",
+}
 
 
 def processes(name):
@@ -90,6 +104,12 @@ def test_the_defaults_of_the_chart_are_those_of_the_program():
         "log_level", "sysfs_root", "proc_root", "driver_proc_root", "cgroup_root", "boot_id_file", "dev_root",
     ):  # fmt: skip
         assert getattr(chosen, name) == getattr(by_itself, name), name
+    of_controller = controller_settings.parse([], {})
+    for name in ("times", "sweep_period", "sweep_grace", "log_level", "metrics_path"):
+        assert getattr(settings_of("controller", "default"), name) == getattr(of_controller, name), name
+    of_webhook = webhook_settings.parse([], {})
+    for name in ("port", "files", "drain_seconds", "log_level", "metrics_path"):
+        assert getattr(settings_of("webhook", "default"), name) == getattr(of_webhook, name), name
     of_mps = mps_settings.parse([], {})
     assert settings_of("mps", "default").directory == of_mps.directory
     assert settings_of("mps", "default").settle_period == of_mps.settle_period
@@ -101,6 +121,12 @@ def test_an_instance_knows_its_node_and_has_sockets_of_its_own():
     fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"]}
 
     assert fields == {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
+
+
+def test_the_webhooks_names_are_those_of_the_plain_manifests_where_the_chart_has_these():
+    assert settings_of("webhook", "plain names").place == webhook_settings.parse(
+        [], {"NAMESPACE": "the NAMESPACE"}
+    ).place  # fmt: skip
 
 
 def test_without_the_mps_service_shares_are_time_slices():

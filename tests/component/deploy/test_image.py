@@ -13,7 +13,7 @@ from lab.images import write_archive
 from tests.component.deploy.rendering import CHART, DEPLOY, ROOT
 
 DOCKERFILE = (DEPLOY / "image" / "Dockerfile").read_text()
-PROCESSES = ("node", "mps")
+PROCESSES = ("node", "mps", "controller", "webhook")
 NOBODY = 65532
 
 

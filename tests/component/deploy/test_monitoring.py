@@ -104,14 +104,16 @@ def test_the_monitor_finds_the_pods_that_serve_metrics_and_no_others():
     ]
 
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert {one["metadata"]["name"].rpartition("dra-driver-gpu-")[2] for one in chosen} >= {"node-nvidia"}
+    found = {one["metadata"]["name"].removeprefix("dra-driver-gpu-") for one in chosen}
+    assert found == {"node-nvidia", "mps", "controller", "webhook"}
     for one in chosen:
         ports = [
             port["name"] for container in one["spec"]["template"]["spec"]["containers"] for port in container["ports"]
         ]
         assert "metrics" in ports
     (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint["path"] == "/gpu/metrics"
+    paths = {one["regex"]: one["replacement"] for one in endpoint["relabelings"] if "regex" in one}
+    assert paths == {"node": "/gpu/metrics", "mps": "/metrics", "controller": "/metrics", "webhook": "/metrics"}
     assert endpoint["port"] == service["spec"]["ports"][0]["name"]
     assert endpoint["honorLabels"] is True  # a claim's namespace is not the driver's
     assert set(monitor["spec"]) == {"selector", "podTargetLabels", "endpoints"}
@@ -120,4 +122,5 @@ def test_the_monitor_finds_the_pods_that_serve_metrics_and_no_others():
 def test_without_the_operator_nothing_of_it_is_made():
     kinds = {one["kind"] for one in rendered("default").objects}
 
-    assert not kinds & {"ServiceMonitor", "PrometheusRule", "Service"}
+    assert not kinds & {"ServiceMonitor", "PrometheusRule"}
+    assert not [one for one in rendered("default").of_kind("Service") if one["metadata"]["name"].endswith("-metrics")]

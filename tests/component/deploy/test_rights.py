@@ -14,7 +14,7 @@ every_set = pytest.mark.parametrize("name", VALUE_SETS)
 #: Kinds of objects that the chart has from the plain manifests and from nowhere else.
 FROM_MANIFESTS = {
     "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DeviceClass", "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
+    "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
 }  # fmt: skip
 
 #: Directories of the host that a component sees, by value set "default": nothing else of a node is within its reach.
@@ -58,7 +58,7 @@ def test_the_templates_are_those_that_the_plain_manifests_give():
 
 def test_rights_classes_and_policies_are_those_of_the_plain_manifests():
     assert VALUE_SETS["plain names"] == PLAIN_NAMES
-    files = [DEPLOY / "deviceclasses.yaml", DEPLOY / "policies.yaml", *(DEPLOY / "rbac").glob("*.yaml")]
+    files = [*DEPLOY.glob("*.yaml"), *(DEPLOY / "rbac").glob("*.yaml")]
     wanted = [one for path in files for one in documents(path.read_text()) if one["kind"] in FROM_MANIFESTS]
 
     found = [one for one in rendered("plain names").objects if one["kind"] in FROM_MANIFESTS]
