@@ -96,6 +96,13 @@ class MpsDaemons:
         async with shared.lock:
             return await shared.clients()
 
+    async def _bar(self, shared: SharedGpu, uuid: str) -> None:
+        async with shared.lock:
+            try:
+                await shared.bar()
+            except MpsError as error:
+                _log.warning("containers may use the GPU without limits until MPS is back", gpu=uuid, reason=str(error))
+
     async def _settle(self, uuid: str) -> None:
         shared = self._gpu(uuid)
         async with shared.lock:
@@ -125,6 +132,7 @@ class MpsDaemons:
         """Try until it runs, or nobody wants it any more."""
         shared = self._gpus[uuid]
         try:
+            await self._bar(shared, uuid)
             while shared.wanted is not None and not shared.runs:
                 await asyncio.sleep(self._pauses[uuid])
                 await self._settle(uuid)

@@ -179,6 +179,25 @@ class SharedGpu:
                     f"the pods that share the GPU, or kill process {self._process.pid}, which ends all its clients",
                 )
 
+    async def bar(self) -> None:
+        """Let nobody onto the GPU until its daemon, which has died, is back.
+
+        Containers end with their daemon and start again sooner than it does. One that finds no daemon would use the GPU
+        without any limit, and keep the next daemon from it. In a partition, which has no compute mode, it still can.
+
+        Raises:
+            MpsError: the mode cannot be set now.
+        """
+        state = self.wanted
+        if state is None or state.ending or state.barred or self._running():
+            return
+        with self._as_mps_error():
+            facts = self._facts or await self._machine.modes.look(self._uuid)
+            if facts.mode is None:
+                return
+            self._put(msgspec.structs.replace(state, barred=True))
+            await self._machine.modes.set(self._uuid, ComputeMode.PROHIBITED)
+
     @property
     def runs(self) -> bool:
         """Whether the daemon is there as far as this process has looked."""
@@ -199,7 +218,8 @@ class SharedGpu:
             return state
         new = state is None
         facts = self._facts = await self._machine.modes.look(self._uuid)
-        if facts.mode is ComputeMode.PROHIBITED:
+        barred = state is not None and state.barred
+        if facts.mode is ComputeMode.PROHIBITED and not barred:
             raise MpsError(
                 MpsErrorKind.TRANSIENT,
                 f"GPU {self._uuid} is in compute mode PROHIBITED, so somebody has taken it out of use: "
@@ -209,9 +229,14 @@ class SharedGpu:
         state = await self._take(facts, first or {}) if state is None else state
         try:
             self._directories().make(own_memory=self._machine.own_shm and not self._running())
-            if facts.mode not in {None, ComputeMode.EXCLUSIVE_PROCESS}:  # a partition has no mode of its own
+            # A partition has no mode of its own. A GPU that is barred stays so until there is a daemon to reach.
+            if facts.mode not in {None, ComputeMode.EXCLUSIVE_PROCESS} and not barred:
                 await self._machine.modes.set(self._uuid, ComputeMode.EXCLUSIVE_PROCESS)
             state = await self._have_daemon(state)
+            if barred:
+                await self._machine.modes.set(self._uuid, ComputeMode.EXCLUSIVE_PROCESS)
+                state = msgspec.structs.replace(state, barred=False)
+                self._put(state)
             if state.protocol is MpsProtocol.NAMESPACE:
                 await self._restore(state)
         except Exception:
@@ -379,7 +404,8 @@ class SharedGpu:
         silent = None
         try:
             facts = await self._machine.modes.look(self._uuid)
-            if facts.mode is ComputeMode.EXCLUSIVE_PROCESS and former is not facts.mode:  # another one is not ours
+            ours = {ComputeMode.EXCLUSIVE_PROCESS, *([ComputeMode.PROHIBITED] if state.barred else [])}
+            if facts.mode in ours and former is not facts.mode:
                 await self._machine.modes.set(self._uuid, former)
         except UnknownGpuError as error:
             _log.warning("the GPU is gone, and its compute mode with it", gpu=self._uuid, reason=str(error))

@@ -34,6 +34,7 @@ class GpuState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         started: its daemon has run; starting it once more is a restart.
         restarts: how often that was necessary.
         ending: it is being given up with all its shares.
+        barred: nobody is let onto the GPU, since its daemon has died and is not back yet.
     """
 
     directory: str
@@ -43,6 +44,7 @@ class GpuState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     started: bool = False
     restarts: int = 0
     ending: bool = False
+    barred: bool = False
 
     def with_share(self, name: str, share: ShareState | None) -> "GpuState":
         """Return the state with a share added, changed or (None) left out."""

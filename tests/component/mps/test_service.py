@@ -14,7 +14,7 @@ from dra_gpu.mps.client import MpsClient
 from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
 from tests.component.mps.conftest import CLASSIC
 
-EXCLUSIVE, DEFAULT = 3, 0
+EXCLUSIVE, PROHIBITED, DEFAULT = 3, 2, 0
 A, B = "s_" + "a" * 32, "s_" + "b" * 32
 FIFTH = Limits(compute_percent=20, memory_bytes=10 << 30)
 HALF = Limits(compute_percent=50, memory_bytes=20 << 30)
@@ -113,6 +113,44 @@ async def test_a_daemon_that_dies_is_started_again_with_its_shares(service):
     await service.until(again)
     assert service.daemon_pids() != [killed]
     service.attach(await service.client.share(service.gpu, A, FIFTH))
+
+
+async def test_while_a_dead_daemon_is_not_back_nobody_gets_the_gpu_without_limits(service):
+    share = await service.client.share(service.gpu, A, FIFTH)
+    service.node.inject("nvidia-cuda-mps-control -d", code=999)
+    (killed,) = service.daemon_pids()
+
+    os.kill(killed, signal.SIGKILL)
+
+    async def barred() -> bool:
+        return service.modes()[0] == PROHIBITED
+
+    await service.until(barred)
+    with service.node.client(pipe=Path(share.pipe_directory), gpus=[0]) as hasty:
+        assert not hasty.attached.startswith("attached")
+    service.node.clear()
+
+    async def again() -> bool:
+        (found,) = await service.client.clients(service.gpu)
+        return found.daemon.restarts == 1 and service.modes()[0] == EXCLUSIVE
+
+    await service.until(again)
+    service.attach(await service.client.share(service.gpu, A, FIFTH))
+
+
+async def test_a_share_is_given_up_while_its_dead_daemon_is_not_back(service):
+    await service.client.share(service.gpu, A, FIFTH)
+    service.node.inject("nvidia-cuda-mps-control -d", code=999)
+    (killed,) = service.daemon_pids()
+    os.kill(killed, signal.SIGKILL)
+
+    async def barred() -> bool:
+        return service.modes()[0] == PROHIBITED
+
+    await service.until(barred)
+    await service.client.stop(service.gpu, A)
+
+    assert service.modes() == [DEFAULT, DEFAULT]
 
 
 async def test_daemons_and_clients_outlive_the_service(service):
