@@ -322,7 +322,9 @@ async def test_a_read_that_is_not_allowed_is_refused_at_once(node):
     claim = node.api.add(ref(), "gpu-0")
     node.api.fault = ClaimReadError("forbidden: grant get on resourceclaims", retryable=False)
     assert await node.prepare(claim) == Refusal(
-        "claim team-a/shared (aaaa): forbidden: grant get on resourceclaims", False, RefusalKind.API_SERVER
+        "claim team-a/shared (aaaa): forbidden: grant get on resourceclaims",
+        retryable=False,
+        kind=RefusalKind.API_SERVER,
     )
     assert node.api.reads == 1
 
