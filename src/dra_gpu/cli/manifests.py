@@ -177,7 +177,11 @@ class _Builder:
         return merged | own
 
     def _scalar(self, node: yaml.Node) -> Any:
-        value = self._scalars.construct_object(node)
+        try:
+            value = self._scalars.construct_object(node)
+        except (KeyError, AttributeError):  # what PyYAML makes of a text that does not fit the tag before it
+            self._refuse(node.start_mark.line + 1, f"has a text that is no {node.tag[:80]!r}")
+            return None
         if value is None or isinstance(value, str | bool | int):
             return value
         if isinstance(value, float) and value == value and abs(value) != float("inf"):  # noqa: PLR0124 - NaN

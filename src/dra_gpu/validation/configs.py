@@ -214,9 +214,11 @@ def _without_effect(entry: Entry) -> Iterator[Problem]:
 
 def names(devices: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Yield configs and constraints that name a request which the claim does not have."""
-    known = set()
+    known: set[str] = set()
     for request in objects(devices.get("requests")):
         name = request.get("name")
+        if not isinstance(name, str):
+            continue
         known.add(name)
         known |= {f"{name}/{alternative.get('name')}" for alternative in objects(request.get("firstAvailable"))}
     for field in ("config", "constraints"):
@@ -224,7 +226,7 @@ def names(devices: Mapping[str, Any], path: str) -> Iterator[Problem]:
             meant = item.get("requests")
             for number, name in enumerate(meant if isinstance(meant, list) else ()):
                 if isinstance(name, str) and name not in known:
-                    shown = ", ".join(sorted(str(one) for one in known))[:400] or "no request"
+                    shown = ", ".join(sorted(known))[:400] or "no request"
                     yield Problem(
                         f"{path}.{field}[{index}].requests[{number}]",
                         f"is {name[:80]!r}, and the claim has no such request",

@@ -174,10 +174,22 @@ def test_yaml_is_read_as_kubernetes_reads_it():
         + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(9)),
         "? [a, b]\n: c\n",
         "a: !!python/object:os.system x\n",
+        "a: !!bool x\n",
+        "a: !!timestamp x\n",
         "\0",
         "a: 1\n a: 2\n",
     ],
-    ids=["recursive", "deep", "unfolding", "list as key", "tag", "control character", "indented"],
+    ids=[
+        "recursive",
+        "deep",
+        "unfolding",
+        "list as key",
+        "tag",
+        "no truth",
+        "no time",
+        "control character",
+        "indented",
+    ],
 )
 def test_a_document_that_cannot_be_taken_is_an_error_and_costs_little(text):
     documents = list(manifests.parse(text.encode(), "x"))

@@ -134,6 +134,16 @@ def test_a_config_for_a_request_that_is_not_there_is_refused(name):
     assert problem.remedy == "write one of r, r/a, r/b"
 
 
+@pytest.mark.parametrize("name", [[], {}, ["r"], 7, None])
+def test_a_name_that_is_no_text_is_told_and_stops_no_other_check(name):
+    found = errors(claim(request(), {"name": name}, configs=[config(requests=["x"], **LONG)]))
+
+    assert {problem.field for problem in found} >= {
+        "spec.devices.requests[1].name",
+        "spec.devices.config[0].requests[0]",
+    }
+
+
 def test_a_constraint_for_a_request_that_is_not_there_is_refused():
     constraint = {"requests": ["r", "x"], "matchAttribute": "gpu.nvidia.com/nvlinkGroup"}
 
