@@ -61,8 +61,6 @@ SOURCES = (
     Source("policies.yaml"),
 )
 _RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-# The controller's lease has this name in every release: there is one in a namespace, and no flag for it.
-_LEASE = re.compile(r"(?m)^    resources: \[leases\]\n    resourceNames: \[dra-gpu-controller\]\n")
 
 
 def templates() -> dict[str, str]:
@@ -105,7 +103,6 @@ def _document(source: Source, text: str) -> str:
         return text
     text = re.sub(rf"(?m)^(\s*(?:- )?name: ){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
     text = re.sub(rf"(?m)^(\s*resourceNames: \[){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
-    text = re.sub(rf"(?m)^(    resourceNames: \[){_OURS}-(webhook[a-z-]*\])$", rf"\g<1>{_FULLNAME}-\g<2>", text)
     text = re.sub(rf"(?m)^(\s*namespace: ){_OURS}$", rf"\g<1>{_NAMESPACE}", text)
     text = re.sub(rf"system:serviceaccount:{_OURS}:{_OURS}-", f"system:serviceaccount:{_NAMESPACE}:{_FULLNAME}-", text)
     text, found = re.subn(r"(?m)^metadata:\n((?:  (?:name|namespace): .*\n)+)", rf"metadata:\n\g<1>{_LABELS}", text)
@@ -157,7 +154,7 @@ def _webhook_configuration(text: str) -> str:
 
 def _check(source: Source, text: str) -> None:
     """Refuse a name of ours that no rule above made the release's."""
-    for line in _LEASE.sub("", text).splitlines():
+    for line in text.splitlines():
         bare = re.sub(r"\{\{.*?\}\}|#.*", "", line)
         if _LEFT.search(bare):
             raise ManifestError(f"deploy/{source.path}: no rule makes {_OURS!r} the release's in: {line.strip()}")

@@ -17,7 +17,7 @@ from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig,
 from dra_gpu.apiserver.leader_election import LeaderElection
 from dra_gpu.controller import settings
 from dra_gpu.controller.lost_nodes import LostNodes
-from dra_gpu.controller.settings import LEASE_NAME, Settings
+from dra_gpu.controller.settings import Settings
 from dra_gpu.controller.waiting_pods import WaitingPods
 from dra_gpu.metrics.controller import ControllerMetrics
 from dra_gpu.metrics.endpoint import Endpoint, routes
@@ -77,7 +77,7 @@ class Controller:
         registry = Registry("controller")
         metrics = ControllerMetrics.of(registry)
         election = LeaderElection(
-            api, LEASE_NAME, chosen.namespace, self._identity, times=chosen.times, on_change=metrics.leads.set
+            api, chosen.lease_name, chosen.namespace, self._identity, times=chosen.times, on_change=metrics.leads.set
         )
         loops = _Loops(api, election, chosen, metrics)
         registry.before_render(loops.show)

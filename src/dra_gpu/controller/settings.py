@@ -10,7 +10,7 @@ from dra_gpu.flags import Flags, new_parser, seconds
 from dra_gpu.logs import LEVELS
 from dra_gpu.metrics.address import Address, http_flags
 
-LEASE_NAME = "dra-gpu-controller"
+_LEASE_NAME = "dra-gpu-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Settings:
     Attributes:
         kubeconfig: how to reach the API server; None inside a pod.
         namespace: of the lease.
+        lease_name: its name; replicas of one release share it.
         pod_name: names this replica in the lease.
         times: of the election.
         sweep_period: seconds between two looks for slices of lost nodes.
@@ -31,6 +32,7 @@ class Settings:
 
     kubeconfig: Path | None
     namespace: str
+    lease_name: str
     pod_name: str
     times: LeaseTimes
     sweep_period: float
@@ -52,6 +54,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     default = LeaseTimes()
     add("--kubeconfig", "KUBECONFIG", None, "how to reach the API server; not needed inside a pod", type=Path)
     add("--namespace", "NAMESPACE", "dra-gpu", "namespace of the lease")
+    add("--lease-name", "LEASE_NAME", _LEASE_NAME, "its name: who holds it leads")
     add("--pod-name", "POD_NAME", "", "names this replica in the lease (default: the host's name)")
     add(
         "--leader-election-lease-duration",
@@ -90,6 +93,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     return Settings(
         kubeconfig=found.kubeconfig,
         namespace=found.namespace,
+        lease_name=found.lease_name,
         pod_name=found.pod_name,
         times=times,
         sweep_period=found.sweep_period,

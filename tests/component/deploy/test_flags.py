@@ -129,6 +129,14 @@ def test_the_webhooks_names_are_those_of_the_plain_manifests_where_the_chart_has
     ).place  # fmt: skip
 
 
+def test_the_controllers_lease_is_the_one_that_its_role_names():
+    for name in ("default", "plain names"):
+        (role,) = [one for one in rendered(name).of_kind("Role") if one["metadata"]["name"].endswith("-controller")]
+        names = {named for rule in role["rules"] for named in rule.get("resourceNames", ())}
+
+        assert names == {settings_of("controller", name).lease_name}
+
+
 def test_without_the_mps_service_shares_are_time_slices():
     assert settings_of("node", "whole GPUs alone, nothing shared").mps_socket is None
 

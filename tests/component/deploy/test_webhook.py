@@ -45,6 +45,17 @@ def test_its_own_certificate_lies_in_a_secret_that_is_there_from_the_start():
     assert not any("caBundle" in call["clientConfig"] for call in calls("default"))
 
 
+def test_its_rights_are_for_its_own_secret_and_configuration():
+    chart = rendered("default")
+    kinds = ("Role", "ClusterRole")
+    roles = [one for kind in kinds for one in chart.of_kind(kind) if one["metadata"]["name"].endswith("-webhook")]
+
+    named = {name for role in roles for rule in role["rules"] for name in rule["resourceNames"]}
+
+    assert named == {f"{NAME}-tls", NAME}
+    assert [one["metadata"]["name"] for one in chart.of_kind("ValidatingWebhookConfiguration")] == [NAME]
+
+
 def test_cert_manager_makes_the_certificate_that_is_mounted_and_trusted():
     chart = rendered("certificate of cert-manager")
     (issuer,), (certificate,) = chart.of_kind("Issuer"), chart.of_kind("Certificate")
