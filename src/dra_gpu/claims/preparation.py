@@ -291,14 +291,19 @@ class Preparation:
         while True:
             async with self._gpu_locks.hold(keys, str(ref), until):
                 leftovers = await execution.undo(steps, self._machine, until)
-            if not any(leftover.in_use for leftover in leftovers) or loop.time() + _IN_USE_POLL_S > until:
+                waits = any(leftover.in_use for leftover in leftovers) and loop.time() + _IN_USE_POLL_S <= until
+                # Under the lock: what several claims have together goes with the last of them, and of two that end
+                # at once the second must not take the first for one that stays.
+                if not leftovers:
+                    await self._journal.forget(ref.uid)
+                elif not waits:
+                    await self._narrow(record, leftovers)
+            if not waits:
                 break
             await asyncio.sleep(_IN_USE_POLL_S)  # without the lock: others may have their parts of the GPU meanwhile
         if not leftovers:
-            await self._journal.forget(ref.uid)
             self._wake()
             return
-        await self._narrow(record, leftovers)
         reasons = "; ".join(leftover.reason for leftover in leftovers)
         if not all(leftover.silent for leftover in leftovers):
             kind = RefusalKind.HELD if any(leftover.in_use for leftover in leftovers) else RefusalKind.GPU

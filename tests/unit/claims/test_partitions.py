@@ -123,9 +123,8 @@ async def test_a_mode_that_somebody_has_changed_is_noticed_when_a_partition_cann
     await node.prepare(claim(node, "u1", SMALL))
     node.vendor.instances.clear()
     node.vendor.mig_modes[UUID] = False
-    two = claim(node, "u2", NEXT)
-    assert "not in MIG mode" in (await node.prepare(two)).message
-    assert isinstance(await node.prepare(two), Prepared)
+    assert isinstance(await node.prepare(claim(node, "u2", NEXT)), Prepared)
+    assert mode(node)
 
 
 async def test_a_gpu_that_was_in_mig_mode_before_stays_in_it(node):
@@ -147,10 +146,18 @@ async def test_a_whole_gpu_costs_no_look_at_its_mode(node):
 async def test_a_mode_that_cannot_be_restored_keeps_no_claim_and_is_changed_by_who_needs_it(node):
     one, whole = claim(node, "u1", SMALL), claim(node, "u2", "gpu-0")
     await node.prepare(one)
-    node.vendor.mig_faults["mode"] = [fault(FailureKind.IN_USE, IN_USE)]
+    node.vendor.mig_faults["mode"] = [fault(FailureKind.IN_USE, IN_USE)] * 1_000
     assert await node.unprepare(one) is None
     assert (places(node), mode(node)) == (set(), True)
+    node.vendor.mig_faults.clear()
     assert isinstance(await node.prepare(whole), Prepared)
+    assert not mode(node)
+
+
+async def test_whoever_has_the_gpu_open_for_a_moment_does_not_keep_it_in_mig_mode(node):
+    await node.prepare(one := claim(node, "u1", SMALL))
+    node.vendor.mig_faults["mode"] = [fault(FailureKind.IN_USE, IN_USE)]
+    assert await node.unprepare(one) is None
     assert not mode(node)
 
 

@@ -5,12 +5,18 @@ changes it back; who else is there, the journal tells. A partition that was ther
 that was set before, is the administrator's: it is used and left as it was.
 """
 
+import asyncio
+from functools import partial
+
 import structlog
 
+from dra_gpu.claims.retry import retrying
 from dra_gpu.claims.steps.form import Form, Place
 from dra_gpu.claims.steps.machine import Machine
 from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.vendors.base import FailureKind, VendorError
+
+LET_GO_SECONDS = 1.0  # a look through NVML takes tens of milliseconds; other claims of the GPU wait meanwhile
 
 _log = structlog.get_logger(__name__)
 
@@ -55,18 +61,23 @@ class SetMigMode(Form, frozen=True, tag="setMigMode"):
     async def undo(self, machine: Machine) -> None:
         """Restore the former mode with the last claim that has a partition.
 
-        A GPU that somebody keeps open, or on which an administrator has made partitions since, stays as it is: no
-        claim is kept from ending by it, and whoever needs the other mode sets it.
+        Whoever has the GPU open for a moment only, as everybody has who opens NVML (this driver's own MPS service for
+        another GPU, say), is waited for. A GPU that somebody keeps open, or on which an administrator has made
+        partitions since, stays as it is: no claim is kept from ending by it, and whoever needs the other mode sets it.
         """
         if self.former is None or self.former is self.enabled:
             return
         if any(holder.uid != self.claim_uid for holder in await machine.partition_holders(self.gpu)):
             return
+        until = asyncio.get_running_loop().time() + LET_GO_SECONDS
         try:
-            if await machine.mig_mode(self.gpu) is self.enabled:
-                await machine.set_mig_mode(self.gpu, enabled=self.former)
+            await retrying(partial(self._restore, machine, self.former), _in_use, until)
         except VendorError as error:
             _log.info("the GPU stays in the MIG mode it has", gpu=self.gpu, enabled=self.enabled, reason=str(error))
+
+    async def _restore(self, machine: Machine, former: bool) -> None:  # noqa: FBT001 - a mode
+        if await machine.mig_mode(self.gpu) is self.enabled:
+            await machine.set_mig_mode(self.gpu, enabled=former)
 
     async def verify(self, machine: Machine) -> bool:
         """Tell whether the GPU is in that mode."""
@@ -106,13 +117,23 @@ class CreateMigInstance(Form, frozen=True, tag="createMigInstance"):
     async def apply(self, machine: Machine) -> None:
         """Make the partition, or see that the administrator's is there."""
         if not self.foreign:
-            await machine.make_partition(self.gpu, self.placement)
+            await self._make(machine)
         elif not await machine.offers_partition(self.gpu, self.placement):
             raise VendorError(
                 FailureKind.REFUSED,
                 f"GPU {self.gpu}: its partition of {self.placement.size} memory units from {self.placement.start} was "
                 "made by an administrator and cannot be used any more: recreate the pod to get another device",
             )
+
+    async def _make(self, machine: Machine) -> None:
+        try:
+            await machine.make_partition(self.gpu, self.placement)
+        except VendorError:
+            if await machine.has_mig_mode(self.gpu, enabled=True):
+                raise
+            # The mode that `SetMigMode` knew of was changed since: by another instance of this driver, or by hand.
+            await machine.set_mig_mode(self.gpu, enabled=True)
+            await machine.make_partition(self.gpu, self.placement)
 
     async def undo(self, machine: Machine) -> None:
         """Destroy the partition with the last claim that uses it."""
@@ -125,3 +146,7 @@ class CreateMigInstance(Form, frozen=True, tag="createMigInstance"):
     async def verify(self, machine: Machine) -> bool:
         """Tell whether the partition can be used."""
         return await machine.offers_partition(self.gpu, self.placement)
+
+
+def _in_use(error: Exception) -> bool:
+    return isinstance(error, VendorError) and error.kind is FailureKind.IN_USE
