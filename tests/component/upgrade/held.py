@@ -89,6 +89,13 @@ class HeldNode:
         assert ending.result() == 0, instance.read_log()
         await self.kubelet.look()
 
+    def forget(self, instance: AnyRelease) -> None:
+        """Let the kubelet notice that an instance was killed: it calls another one that is there."""
+        name = f"pod-{self.instances.index(instance) + 1}"
+        for one in [one for one in self.kubelet.plugins if f"-{name}." in one.endpoint]:
+            one.channel.close()
+            self.kubelet.plugins.remove(one)
+
     def add(self, kind: str) -> Claim:
         """Make an allocated claim of a kind."""
         pool = self.cluster.node_name
