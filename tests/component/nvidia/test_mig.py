@@ -84,6 +84,29 @@ async def test_what_could_not_be_read_this_time_is_what_it_was_the_last_time(bed
     assert [fault.remaining for fault in bed.node.faults()] == []
 
 
+async def test_what_could_not_be_read_right_after_the_mode_has_changed_costs_no_profile(bed):
+    before = await bed.partitioned()
+    bed.node.inject("nvmlDeviceGetGpuInstances", code=UNKNOWN)
+
+    after = await bed.gpu()
+
+    assert after.mig_enabled
+    assert after.mig_profiles == before.mig_profiles
+
+
+async def test_links_that_rest_while_a_gpu_is_partitioned_are_still_what_it_has_as_a_whole(bed):
+    gpu = await bed.partitioned()
+    bed.node.set_links(0, up=False)
+
+    partitioned = await bed.gpu()
+    await bed.vendor.set_mig_mode(partitioned, enabled=False)
+    whole = await bed.gpu()
+
+    assert partitioned.nvlinks == gpu.nvlinks
+    assert any(link.active for link in gpu.nvlinks)
+    assert not any(link.active for link in whole.nvlinks)
+
+
 async def test_an_instance_that_goes_while_it_is_looked_at_is_gone(bed):
     gpu = await bed.partitioned()
     await bed.vendor.create_mig_instance(gpu, place(gpu, "1g.10gb", 0))
@@ -393,6 +416,22 @@ async def test_a_lost_gpu_of_the_node_does_not_keep_the_others_from_being_partit
     await bed.vendor.create_mig_instance(gpu, place(gpu, "7g.80gb"))
 
     assert len(bed.instances(1)) == 1
+
+
+async def test_gpus_that_have_exchanged_their_device_nodes_are_not_touched_until_they_are_looked_at_again(make_bed):
+    """The node, and what lets a container use a partition, go by that number."""
+    bed = make_bed("P-dc8", gpus=2)
+    gpu = await bed.partitioned()
+    with bed.node.state() as state:
+        first, second = state.gpus[0], state.gpus[1]
+        first.minor, second.minor = second.minor, first.minor
+
+    refusal = await refused(bed.vendor.create_mig_instance(gpu, place(gpu, "1g.10gb")))
+
+    assert refusal.kind is FailureKind.TRANSIENT
+    assert bed.instances() == ()
+    again = await bed.gpu()
+    assert (await bed.vendor.create_mig_instance(again, place(again, "1g.10gb"))).uuid is not None
 
 
 async def test_a_gpu_that_is_no_longer_in_its_place_is_not_touched(make_bed):

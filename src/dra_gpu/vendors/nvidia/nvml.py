@@ -135,8 +135,11 @@ def failure(subject: str, call: str, error: Exception) -> VendorError:
 def handle_of(gpu: Gpu) -> Any:
     """Return a GPU's handle, found by its place: looking up a UUID fails as soon as any GPU is lost.
 
+    A change of the MIG mode may give a GPU another device node (NVML API reference r580, nvmlDeviceSetMigMode), and its
+    former one to another GPU: what a container gets must not go by the number of the last look.
+
     Raises:
-        VendorError: NVML does not answer for it, or another GPU is in its place now.
+        VendorError: NVML does not answer for it, another GPU is in its place now, or it has another device node.
     """
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
@@ -146,6 +149,13 @@ def handle_of(gpu: Gpu) -> Any:
     if uuid != gpu.uuid:
         raise VendorError(
             FailureKind.TRANSIENT, f"GPU {gpu.uuid} is no longer at index {gpu.index}: it is looked for again shortly"
+        )
+    minor = optional(pynvml.nvmlDeviceGetMinorNumber, handle)
+    if minor is not None and minor != gpu.minor:
+        raise VendorError(
+            FailureKind.TRANSIENT,
+            f"GPU {gpu.uuid} has become /dev/nvidia{minor}, and was /dev/nvidia{gpu.minor} at the last look: it is "
+            "looked at again shortly",
         )
     return handle
 

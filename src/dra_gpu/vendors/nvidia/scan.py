@@ -89,7 +89,7 @@ class Scanner:
             before = self._seen.get(index)
             where = (before.pci_address if before else None) or f"index {index}"
             return SickGpu(where=where, reason=str(error), uuid=before.uuid if before else None)
-        gpu = self._with_bandwidth(self._with_partitions(gpu))
+        gpu = self._with_links(self._with_bandwidth(self._with_partitions(gpu)))
         if gpu.pci_address is None:
             return gpu
         node = sysfs.numa_node(self._sysfs_root, gpu.pci_address)
@@ -112,12 +112,31 @@ class Scanner:
         return replace(gpu, nvlink_bandwidth=most)
 
     def _with_partitions(self, gpu: Gpu) -> Gpu:
-        """Return a GPU that did not tell its partitions this time with those of the last: it has not lost them."""
+        """Return a GPU that did not tell its partitions this time with those of the last: it has not lost them.
+
+        What it offers is the same in every mode; what it has is not.
+        """
         before = self._seen.get(gpu.index)
         told = gpu.mig_profiles or not gpu.mig_capable
-        if told or before is None or (before.uuid, before.mig_enabled) != (gpu.uuid, gpu.mig_enabled):
+        if told or before is None or before.uuid != gpu.uuid:
             return gpu
-        return replace(gpu, mig_profiles=before.mig_profiles, mig_instances=before.mig_instances)
+        instances = before.mig_instances if before.mig_enabled == gpu.mig_enabled else ()
+        return replace(gpu, mig_profiles=before.mig_profiles, mig_instances=instances)
+
+    def _with_links(self, gpu: Gpu) -> Gpu:
+        """Return a GPU that is in MIG mode for a while with the links that it had before.
+
+        Partitions have no NVLink (MIG User Guide r580), whether the links rest or not. Where they lead to matters to
+        who wants the GPU as a whole, and must not change with every claim of a partition.
+        """
+        before = self._seen.get(gpu.index)
+        if not (gpu.mig_live and gpu.mig_enabled) or before is None or before.uuid != gpu.uuid:
+            return gpu
+        if sum(link.active for link in gpu.nvlinks) < sum(link.active for link in before.nvlinks):
+            gpu = replace(gpu, nvlinks=before.nvlinks)
+        if before.fabric_registered and not gpu.fabric_registered:
+            gpu = replace(gpu, fabric=before.fabric, fabric_registered=True)
+        return gpu
 
 
 def _without_twins(gpus: list[Gpu]) -> tuple[tuple[Gpu, ...], tuple[SickGpu, ...]]:
