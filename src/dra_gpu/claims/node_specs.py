@@ -75,14 +75,15 @@ class NodeSpecs:
     async def intact(self, step: WriteCdiSpec, behind: Behind) -> bool:
         """Tell whether the claim's CDI file has the content it would be written with now.
 
-        Making that anew takes a walk through the driver installation. As long as neither the installation nor the file
-        has changed since they were seen to agree, they still do; that takes a handful of system calls.
+        Making that anew takes a walk through the driver installation. As long as neither the installation nor the file,
+        nor the numbers of the GPUs' device nodes, have changed since they were seen to agree, they still do; that takes
+        a handful of system calls.
 
         Raises:
             VendorError: as for `write`.
         """
         known = self._verified.get(step.claim_uid)
-        if known is not None and None not in known and known == self._marks(step.claim_uid, behind):
+        if known is not None and None not in known and known == self._marks(step, behind):
             return True
         return await self._in_thread(lambda: self._is_intact(step, behind))
 
@@ -99,12 +100,12 @@ class NodeSpecs:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _write(self, step: WriteCdiSpec, behind: Behind) -> None:
-        installation = self._vendor.installation()
+        installation, numbers = self._vendor.installation(), self._numbers(step)
         self._store.write(step.claim_uid, self._spec(step, behind))
-        self._verified[step.claim_uid] = (installation, behind.mark, self._store.mark(step.claim_uid))
+        self._verified[step.claim_uid] = (installation, numbers, behind.mark, self._store.mark(step.claim_uid))
 
     def _is_intact(self, step: WriteCdiSpec, behind: Behind) -> bool:
-        marks = self._marks(step.claim_uid, behind)
+        marks = self._marks(step, behind)
         try:
             found = self._store.read(step.claim_uid)
         except SpecStoreError:
@@ -115,8 +116,12 @@ class NodeSpecs:
             self._verified[step.claim_uid] = marks
         return intact
 
-    def _marks(self, claim_uid: str, behind: Behind) -> tuple[Hashable, ...]:
-        return self._vendor.installation(), behind.mark, self._store.mark(claim_uid)
+    def _marks(self, step: WriteCdiSpec, behind: Behind) -> tuple[Hashable, ...]:
+        return self._vendor.installation(), self._numbers(step), behind.mark, self._store.mark(step.claim_uid)
+
+    def _numbers(self, step: WriteCdiSpec) -> Hashable:
+        """Return what the device nodes of the GPUs are called now: after a driver reload it may be another GPU's."""
+        return tuple(self._published(device).gpu.minor for device in step.devices)
 
     def _spec(self, step: WriteCdiSpec, behind: Behind) -> Spec:
         common = self._vendor.common_edits().merged(ContainerEdits(env=(f"{CLAIM_VARIABLE}={step.claim}",)))

@@ -19,7 +19,8 @@ from dra_gpu.claims.steps import (
 from dra_gpu.inventory.model import MigPlacement, View
 from dra_gpu.inventory.sharing import MpsProtocol
 from dra_gpu.vendors.base import FailureKind, VendorError
-from tests.unit.claims.world import Node
+from tests.unit.claims.world import Node, inventory_of
+from tests.unit.inventory.builders import gpu
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
 PLACE = MigPlacement(0, 2, 1)
@@ -147,6 +148,17 @@ async def test_a_file_with_rubbish_in_it_is_not_intact(node):
     assert not await file_of().verify(node.machine)
     await file_of().apply(node.machine)
     assert await file_of().verify(node.machine)
+
+
+async def test_a_file_is_not_intact_any_more_when_gpus_have_exchanged_their_device_nodes(node):
+    await file_of().apply(node.machine)
+    assert await file_of().verify(node.machine)
+
+    node.inventory = inventory_of([gpu(0, minor=1), gpu(1, minor=0)])
+
+    assert not await file_of().verify(node.machine)
+    await file_of().apply(node.machine)
+    assert [node.path for node in node.specs.read("u1").devices[0].container_edits.device_nodes] == ["/dev/nvidia1"]
 
 
 async def test_the_file_tells_whose_it_is(node):
