@@ -37,26 +37,36 @@ _LEFT_OUT = shutil.ignore_patterns(
 )  # fmt: skip
 
 
-def image_name() -> str:
-    """Return the name that the chart's default values give: that of the project's version."""
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
-    return f"{_REPOSITORY}:v{project['version']}"
+def project_version() -> str:
+    """Return the version of the sources."""
+    version: str = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return version
 
 
-def driver_image(work: Path, name: str | None = None) -> Image:
+def image_name(version: str = "") -> str:
+    """Return the name that the chart's default values give to a version, by default the sources' own."""
+    return f"{_REPOSITORY}:v{version or project_version()}"
+
+
+def driver_image(work: Path, version: str = "") -> Image:
     """Make the image from the sources as they are now; its layers lie in `work` and in the cache.
+
+    With another `version` it says that it is that one, for tests of upgrades.
 
     Raises:
         LabError: a package is missing, or is not the locked one.
     """
-    driver = work / "driver-layer.tar"
+    driver = work / f"driver-layer{version}.tar"
     with tempfile.TemporaryDirectory(dir=work) as directory:
         tree = Path(directory)
-        packages = tree / _HOME / "lib" / _PYTHON / "site-packages"
-        shutil.copytree(_DRIVER, packages / "dra_gpu", ignore=shutil.ignore_patterns("__pycache__"))
+        package = tree / _HOME / "lib" / _PYTHON / "site-packages" / "dra_gpu"
+        shutil.copytree(_DRIVER, package, ignore=shutil.ignore_patterns("__pycache__"))
+        if version:
+            module = package / "__init__.py"
+            module.write_text(module.read_text().replace(f'"{project_version()}"', f'"{version}"'))
         _compile(tree)
         layer_of(tree, driver)
-    return Image(name or image_name(), {}, {}, (), below=(_runtime_layer(), driver), entrypoint=_ENTRYPOINT, user=_USER)
+    return Image(image_name(version), {}, {}, (), below=(_runtime_layer(), driver), entrypoint=_ENTRYPOINT, user=_USER)
 
 
 def _runtime_layer() -> Path:
