@@ -5,7 +5,7 @@ import sys
 from dra_gpu import __version__
 
 _USAGE = """\
-usage: dra-gpu node --vendor nvidia [options]
+usage: dra-gpu node [leave] --vendor nvidia [options]
        dra-gpu mps [options]
        dra-gpu controller [options]
        dra-gpu webhook [options]
@@ -13,6 +13,7 @@ usage: dra-gpu node --vendor nvidia [options]
 The GPU driver's processes: two on a node, two for the cluster.
 
   node        publish this node's GPUs and prepare claims on them (dra-gpu node --help)
+              node leave: publish nothing, give back what ends, and end when nothing of the driver is on this node
   mps         run the MPS daemons of this node's shared GPUs (dra-gpu mps --help)
   controller  have waiting pods tried again, sweep up after lost nodes (dra-gpu controller --help)
   webhook     check claims and device classes when they are created (dra-gpu webhook --help)

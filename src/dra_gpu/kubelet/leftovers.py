@@ -46,6 +46,15 @@ def remove_dead_registrations(registry_dir: Path, driver: str, own: Path) -> tup
     return tuple(removed)
 
 
+def living_registrations(registry_dir: Path, driver: str, own: Path) -> tuple[Path, ...]:
+    """Return the sockets of other instances of this driver at which somebody listens. Blocks as above."""
+    return tuple(
+        path
+        for path in sorted(registry_dir.glob("*"))
+        if path != own and _is_ours(path.name, driver) and path.is_socket() and somebody_listens(path)
+    )
+
+
 def _is_ours(name: str, driver: str) -> bool:
     return name == f"{driver}{_SUFFIX}" or (name.startswith(f"{driver}-") and name.endswith(_SUFFIX))
 

@@ -48,6 +48,7 @@ from dra_gpu.mps.client import MpsClient
 from dra_gpu.node import logs, settings
 from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
 from dra_gpu.node.inventory_watch import InventoryWatch
+from dra_gpu.node.leaving import Leaving, LeavingService, remove_state
 from dra_gpu.node.masters import Masters
 from dra_gpu.node.mps_watch import LOOK_SECONDS, MpsWatch
 from dra_gpu.node.observed import Observed
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 # Names under which device plugins offer this vendor's GPUs in a node's allocatable.
 EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
 COMPONENT = "dra-gpu.dev/node"  # as deploy/rbac/node.yaml lets Events of the plugin through
+LEAVE = "leave"  # what makes of `dra-gpu node` the one that takes the driver off the node
 # What the start does is tried again after so long, twice as long each time: a disk comes back in seconds or not at all.
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -75,13 +77,18 @@ class StartError(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the node plugin; returns its exit status."""
-    chosen = settings.parse(arguments, os.environ)
+    """Run the node plugin, or let it leave the node; returns its exit status."""
+    leave = arguments[:1] == [LEAVE]
+    chosen = settings.parse(arguments[1:] if leave else arguments, os.environ)
     logs.configure(chosen.log_level, instance=instance_name(chosen))
+    plugin = NodePlugin(chosen, leave=leave)
     try:
-        asyncio.run(NodePlugin(chosen).run())
+        asyncio.run(plugin.run())
     except (StartError, JournalError) as error:
         _log.critical("the node plugin cannot start", reason=str(error))
+        return 1
+    if leave and not plugin.left:
+        _log.error("the driver has not left the node: run it again")
         return 1
     return 0
 
@@ -92,9 +99,17 @@ def instance_name(chosen: Settings) -> str:
 
 
 class NodePlugin:
-    """One instance of the node plugin, from its settings to its end."""
+    """One instance of the node plugin, from its settings to its end.
 
-    def __init__(self, chosen: Settings) -> None:
+    Args:
+        chosen: the settings.
+        leave: take the driver off the node, and end when it is.
+    """
+
+    def __init__(self, chosen: Settings, *, leave: bool = False) -> None:
+        self.left = False
+        """Whether nothing of the driver is on the node any more."""
+        self._leave = leave
         self._settings = chosen
         self._instance = instance_name(chosen)
 
@@ -110,7 +125,9 @@ class NodePlugin:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with AsyncExitStack() as stack:
             await self._serve(stack, stop)
-        _log.info("stopped")
+        if self.left:
+            remove_state(self._settings.state_dir)
+        _log.info("left the node" if self.left else "stopped")
 
     async def _serve(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
         chosen = self._settings
@@ -143,7 +160,7 @@ class NodePlugin:
             vendor,
             journal,
             boot_id,
-            on_change=lambda layout: publishing.set_contents(slices.arrange(layout)),
+            on_change=lambda layout: None if self._leave else publishing.set_contents(slices.arrange(layout)),
             on_trouble=tell,
             options=ViewOptions(
                 chosen.views,
@@ -202,10 +219,11 @@ class NodePlugin:
         stack.push_async_callback(_drain, engine)
         ready, waiting = asyncio.Event(), WaitingClaims(journal.known, lambda ref: _tell_free(events, ref))
         paths = self._socket_paths(vendor.driver_name)
+        claims = EngineService(engine, ready, waiting, observer.metrics.calls if observer else None)
         server = KubeletServer(
             vendor.driver_name,
             paths,
-            EngineService(engine, ready, waiting, observer.metrics.calls if observer else None),
+            LeavingService(claims, journal.known) if self._leave else claims,
             self._instance,
             report=publishing.set_registration,
         )
@@ -220,14 +238,13 @@ class NodePlugin:
         )
         await _listen(server, chosen.registrar_dir, vendor.driver_name)
 
+        places = (chosen.registrar_dir, vendor.driver_name, paths.registration)
+        leaving = Leaving(journal.records, reconciler.reconcile, publisher, *places)
+
         async def reconcile() -> None:
-            await watch.looked.wait()
-            if await reconciler.has_unrecorded():
-                # A journal that was lost must not give away what containers hold: first find out what that is.
-                await watch.found.wait()
-                await _insist(reconciler.adopt, "finding out what containers hold", tell)
-            ready.set()
-            await _insist(reconciler.recover, "putting in order what the last run left", tell)
+            await _put_in_order(watch, reconciler, ready, tell)
+            if self._leave:
+                await self._leave_node(leaving, stop, tell)
             await reconciler.run(chosen.reconcile_period, lambda: lock.held)
 
         background = {
@@ -259,6 +276,13 @@ class NodePlugin:
         if mps is not None:
             background["mps"] = _watch_mps(mps, journal, events, chosen.reconcile_period)
         await _until_stopped(stop, background, server)
+
+    async def _leave_node(self, leaving: Leaving, stop: asyncio.Event, tell: Callable[[str, str], None]) -> None:
+        """Let the driver leave and the process end; does not return."""
+        await _insist(leaving.run, "leaving the node", tell)
+        self.left = True
+        stop.set()
+        await asyncio.get_running_loop().create_future()
 
     async def _observer(self, driver: str, stack: AsyncExitStack) -> "NodeObserver | None":
         chosen = self._settings
@@ -317,6 +341,19 @@ def _tell_damage(journal: Journal, tell: Callable[[str, str], None]) -> None:
     if journal.recovered is not None:
         _log.error("the journal was damaged and set aside", reason=str(journal.recovered))
         tell("JournalDamaged", str(journal.recovered))
+
+
+async def _put_in_order(
+    watch: InventoryWatch, reconciler: Reconciler, ready: asyncio.Event, tell: Callable[[str, str], None]
+) -> None:
+    """Settle what the last run left; `ready` is set as soon as claims may be served."""
+    await watch.looked.wait()
+    if await reconciler.has_unrecorded():
+        # A journal that was lost must not give away what containers hold: first find out what that is.
+        await watch.found.wait()
+        await _insist(reconciler.adopt, "finding out what containers hold", tell)
+    ready.set()
+    await _insist(reconciler.recover, "putting in order what the last run left", tell)
 
 
 async def _insist(work: Callable[[], Awaitable[object]], what: str, tell: Callable[[str, str], None]) -> None:

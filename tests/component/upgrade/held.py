@@ -4,9 +4,10 @@ import asyncio
 import re
 import sqlite3
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from dra_gpu_sim.local import plugin
 from dra_gpu_sim.local.cluster import DRIVER
@@ -21,6 +22,8 @@ NEWER = (sys.executable, "-I", str(Path(__file__).parent / "newer_release.py"))
 THIS = (sys.executable, "-I", "-m", "dra_gpu")
 VIEWS = ("--views=gpu,shared,mig,shared-mig,monitor", "--shared-mig-profiles=1g.10gb")
 GPUS = 4
+#: Published for them: whole, shared, monitor, 18 places of partitions, and the fractions of 7 of these.
+DEVICES = GPUS * (3 + 18 + 7)
 _LOOK_SECONDS = 0.05  # the kubelet looks every second
 #: What each release could hold, by the format of its journal.
 KINDS = {
@@ -56,7 +59,9 @@ class HeldNode:
         self.instances: list[AnyRelease] = []
         self.cgroup = ""
 
-    async def start(self, *more: str, program: tuple[str, ...] = THIS, views: tuple[str, ...] = VIEWS) -> AnyRelease:
+    async def start(
+        self, *more: str, program: tuple[str, ...] = THIS, views: tuple[str, ...] = VIEWS, leave: bool = False
+    ) -> AnyRelease:
         """Start one more instance, and wait until the kubelet has registered it; it becomes the world's."""
         if self.sharing.service is None:
             self.sharing.service = await self.cluster.start_mps()
@@ -68,6 +73,8 @@ class HeldNode:
         arguments = plugin.arguments(
             self.node, self.cluster.paths, node_name=self.cluster.node_name, kubeconfig=self.cluster.kubeconfig
         )
+        if leave:
+            arguments.insert(1, "leave")
         await instance.start([*arguments, f"--pod-uid=pod-{number}", *views, *more])
         registering = asyncio.ensure_future(self.kubelet.wait_registered(DRIVER, count=known + 1))
         ending = asyncio.ensure_future(instance.process.wait())
@@ -82,12 +89,20 @@ class HeldNode:
 
     async def stop(self, instance: AnyRelease) -> None:
         """End an instance as Kubernetes does; it must end well, and the kubelet forgets it meanwhile."""
-        ending = asyncio.ensure_future(instance.stop())
+        assert await self._ended(instance.stop()) == 0, instance.read_log()
+
+    async def ended(self, instance: AnyRelease) -> int:
+        """Wait until an instance ends by itself, and return its exit status."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._ended(instance.process.wait())
+
+    async def _ended(self, end: Coroutine[Any, Any, int]) -> int:
+        ending = asyncio.ensure_future(end)
         while not ending.done():
             await self.kubelet.look()
             await asyncio.wait({ending}, timeout=_LOOK_SECONDS)
-        assert ending.result() == 0, instance.read_log()
         await self.kubelet.look()
+        return ending.result()
 
     def forget(self, instance: AnyRelease) -> None:
         """Let the kubelet notice that an instance was killed: it calls another one that is there."""

@@ -12,11 +12,9 @@ from grpclib.exceptions import StreamTerminatedError
 from dra_gpu_sim.local.cluster import DRIVER
 from tests.component.node.configs import time_slice
 from tests.component.node.node_under_fire import PATIENCE, held_twice, records
-from tests.component.upgrade.held import NEWER, THIS, VIEWS, HeldNode
+from tests.component.upgrade.held import DEVICES, NEWER, THIS, VIEWS, HeldNode
 
 LONG = 3  # of `nvidia-smi compute-policy`
-#: Published for four H100s: whole, shared, monitor, 18 places of partitions and 7 of their fractions each.
-DEVICES = 4 * (3 + 18 + 7)
 
 
 class Load:
