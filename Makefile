@@ -64,7 +64,7 @@ proto: $(VENV)/.installed ## regenerate the gRPC code from the .proto files
 schemas: $(VENV)/.installed ## write docs/schemas: JSON schemas of what users write, from the types that read it
 	@$(BIN)/python tools/schemas.py
 
-chart: $(VENV)/.installed ## write what the Helm chart has from the plain manifests in deploy/
+chart: $(VENV)/.installed ## write what the Helm chart has from the manifests in deploy/, and docs/values.md
 	@$(BIN)/python tools/chart.py
 
 metrics-doc: $(VENV)/.installed ## write docs/metrics.md: every metric, from its definition

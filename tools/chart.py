@@ -1,17 +1,23 @@
-"""Writes what the chart has from elsewhere in the repository (`make chart`): one source, and a template made from it.
+"""Writes what the chart has from elsewhere in the repository, and docs/values.md of it (`make chart`).
 
 The manifests in `deploy/` are what users without Helm apply and what the end-to-end tests hold. The chart's templates
 of the same objects are made from their text: names and the namespace become the release's, labels are added, and
 comments stay.
 """  # noqa: INP001 - a script
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 _ROOT = Path(__file__).parents[1]
 DEPLOY = _ROOT / "deploy"
 TEMPLATES = DEPLOY / "helm" / "dra-driver-gpu" / "templates" / "generated"
+REFERENCE = _ROOT / "docs" / "values.md"
 
 _FULLNAME = '{{ include "dra-driver-gpu.fullname" . }}'
 _NAMESPACE = '{{ include "dra-driver-gpu.namespace" . }}'
@@ -165,8 +171,39 @@ def _kind(document: str) -> str | None:
     return found[1] if found else None
 
 
+def reference() -> str:
+    """Return the page of all values: from the schema what each means, from values.yaml what it is by itself."""
+    chart = TEMPLATES.parents[1]
+    schema = json.loads((chart / "values.schema.json").read_text())
+    defaults = yaml.safe_load((chart / "values.yaml").read_text())
+    rows = "".join(
+        f"| `{name}` | {_cell(default)} | {meaning} |\n" for name, default, meaning in _values(schema, defaults)
+    )
+    return (
+        "# Values of the chart\n\n"
+        "Names are those of NVIDIA's chart where the meaning is the same. What is not in this table is refused.\n"
+        "Made by `make chart` from `values.schema.json` and `values.yaml`.\n\n"
+        "| Value | Default | Meaning |\n|---|---|---|\n" + rows
+    )
+
+
+def _values(schema: dict[str, Any], defaults: Any, path: str = "") -> Iterator[tuple[str, Any, str]]:
+    for name, one in schema["properties"].items():
+        default = defaults.get(name) if isinstance(defaults, dict) else None
+        if "properties" in one:
+            yield from _values(one, default, f"{path}{name}.")
+        elif name != "global":
+            yield f"{path}{name}", default, one.get("description", "").replace("|", "\\|")
+
+
+def _cell(default: Any) -> str:
+    text = "" if default is None else json.dumps(default).replace("|", "\\|")
+    return f"`{text}`" if text not in ("", '""', "[]", "{}") else ""
+
+
 def main() -> None:
-    """Write every template and remove what is none any more."""
+    """Write the reference, and every template; remove what is none any more."""
+    REFERENCE.write_text(reference())
     TEMPLATES.mkdir(parents=True, exist_ok=True)
     wanted = templates()
     for path in TEMPLATES.iterdir():

@@ -54,6 +54,7 @@ def test_the_templates_are_those_that_the_plain_manifests_give():
     there = {path.name: path.read_text() for path in tool.TEMPLATES.iterdir()}
 
     assert there == tool.templates(), "run `make chart`"
+    assert tool.REFERENCE.read_text() == tool.reference(), "run `make chart`"
 
 
 def test_rights_classes_and_policies_are_those_of_the_plain_manifests():
