@@ -17,6 +17,7 @@ from dra_gpu_sim.client import CudaClient
 from dra_gpu_sim.local import containers, pods
 from dra_gpu_sim.local.cluster import DRIVER
 from dra_gpu_sim.local.pods import LocalPod
+from dra_gpu_sim.mounts import unmount_all
 from tests.component.node.node_under_fire import PATIENCE, SOON_REFUSED, children, command_line, records, rows
 
 CLASSIC, RECENT = "580.65.06", "615.71.02"
@@ -198,6 +199,7 @@ class Sharing:
         await self.service.kill()
         for pid in self.daemon_pids():
             os.kill(pid, signal.SIGKILL)
+        unmount_all(self.cluster.paths.mps)
         shutil.rmtree(self.cluster.paths.mps)
         for path in self.cluster.paths.cdi.iterdir():
             path.unlink()
