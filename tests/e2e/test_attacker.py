@@ -236,6 +236,15 @@ def as_user(scene: Scene, user: str, group: str = "") -> Api:
     return Impersonating(real.host, real.port, real.ca, real.token, user, group)
 
 
+#: Why the server refuses with 422: by a policy of ours, by its own rights for parts of a claim's status, or because an
+#: object is what it is. Anything else would be a mistake in the attempt, which would prove nothing.
+REASONS = (
+    "the node plugin",
+    'cannot arbitrary-node:patch resource "resourceclaims/driver"',
+    'cannot patch resource "resourceclaims/binding"',
+    "field is immutable",
+    "must be an allocated device in the claim",
+)
 Attempt = Callable[[Scene], object]
 DEVICE = {"driver": "gpu.nvidia.com", "pool": VICTIM, "device": "gpu-0", "data": {"view": "gpu"}}
 EVERYWHERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}]}
@@ -391,8 +400,7 @@ def test_with_the_token_of_a_nodes_plugin_there_is_no_way_to(scene: Scene, what:
     with pytest.raises(ApiError) as refusal:
         ATTEMPTS[what](scene)
 
-    by_rights, by_policy = refusal.value.status == 403, "the node plugin" in refusal.value.message
-    assert by_rights or by_policy, refusal.value
+    assert refusal.value.status == 403 or any(why in refusal.value.message for why in REASONS), refusal.value
     assert scene.belongings() == before
 
 
