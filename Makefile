@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := .venv-node
 
-.PHONY: help demo test check format e2e cluster cluster-down bench lab chart proto schemas metrics-doc locks conformance clean
+.PHONY: help demo test check format e2e cluster cluster-down bench lab chart proto docs schemas metrics-doc reference locks conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,7 @@ check: $(VENV)/.installed ## lint, types, and the direction of every import
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy --strict lab tests/e2e tests/unit/lab
+	@$(BIN)/mypy --strict -p tools.reference
 	@$(BIN)/lint-imports --no-cache
 	@echo "check: clean"
 
@@ -69,6 +70,11 @@ chart: $(VENV)/.installed ## write what the Helm chart has from the manifests in
 
 metrics-doc: $(VENV)/.installed ## write docs/metrics.md: every metric, from its definition
 	@$(BIN)/python tools/metrics_doc.py
+
+reference: $(VENV)/.installed ## write docs/reference: kinds, devices and commands, from the code
+	@$(BIN)/python -m tools.reference
+
+docs: schemas chart metrics-doc reference ## write every page that is made from code
 
 locks: ## resolve the dependencies again (needs uv)
 	@uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url \

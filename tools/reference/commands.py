@@ -19,7 +19,7 @@ _HEAD = """# Commands
 
 {note}
 A flag of `dra-gpu` wins over its environment variable, that over the default. The chart sets them from its
-[values](values.md).
+[values](../values.md).
 
 """
 _AFTER_NODE = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tools.reference import commands, devices, kinds, values
+from tools.reference import commands, devices, kinds
 
 DIRECTORY = Path(__file__).parents[2] / "docs" / "reference"
 _NOTE = "Made by `make docs` from {source}: change that.\n"
@@ -14,7 +14,6 @@ def pages() -> dict[str, str]:
         "commands.md": commands.page(_NOTE),
         "devices.md": devices.page(_NOTE),
         "kinds.md": kinds.page(_NOTE),
-        "values.md": values.page(_NOTE),
     }
 
 
