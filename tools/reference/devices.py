@@ -78,7 +78,7 @@ _VERSIONS = DriverVersions("615.71.05", "13.1")
 _OPTIONS = ViewOptions(shared_mig_profiles=(_PROFILE.name,))
 
 #: What a view is.
-_VIEWS = {
+VIEWS = {
     View.GPU: "A whole GPU. Nobody else has any of it.",
     View.SHARED: "Fractions of a GPU: a claim says how much with `capacity.requests`. The first share takes the GPU "
     "out of the other views, the last one gives it back.",
@@ -87,7 +87,7 @@ _VIEWS = {
     View.SHARED_MIG: "Fractions of a partition, of the profiles that the operator lists (`sharedMigProfiles`).",
     View.MONITOR: "For watching a GPU that others use. For admin access only.",
 }
-_ATTRIBUTES = {
+ATTRIBUTES = {
     "type": "the view",
     "uuid": "of the GPU; of a partition (`mig`, `shared-mig`) only where an administrator made it",
     "parentUUID": "the GPU that a partition is of",
@@ -117,7 +117,7 @@ _ATTRIBUTES = {
     "isolation": "what enforces the limits of a claim on it, the weakest of them: "
     "[what a limit is worth](../../README.md#what-a-limit-is-worth)",
 }
-_CAPACITIES = {
+CAPACITIES = {
     "memory": "device memory",
     "computePercent": "percent of the SMs of the GPU or partition",
     "clients": "processes under MPS at once; counted, not limited",
@@ -144,11 +144,11 @@ types. The examples are those of an H100.
 
 def page(note: str) -> str:
     """Return the page."""
-    found = {view: _of_view(view) for view in _VIEWS}
+    found = {view: of_view(view) for view in VIEWS}
     parts = [_HEAD.format(note=note.format(source="src/dra_gpu/inventory and deploy/deviceclasses.yaml"))]
     parts.append("## Classes\n\n")
     parts.append(table(("Class", "View", "Extended resource"), _classes()))
-    for view, meaning in _VIEWS.items():
+    for view, meaning in VIEWS.items():
         device = found[view][0].wire
         parts.append(f"\n## {view.value}\n\n{meaning} Device names are like {code(device.name)}.\n\n")
         if device.capacity:
@@ -159,7 +159,7 @@ def page(note: str) -> str:
     return "".join(parts)
 
 
-def _of_view(view: View) -> list[PublishedDevice]:
+def of_view(view: View) -> list[PublishedDevice]:
     """Return its devices of a GPU that nobody cut, then those of one that an administrator did."""
     found = []
     for gpu in (_GPU, _CUT):
@@ -185,7 +185,7 @@ def _attributes(found: dict[View, list[PublishedDevice]]) -> Iterator[tuple[str,
         views_with = [view for view, values in of_view.items() if name in values]
         everywhere = len(views_with) == len(of_view)
         where = "all" if everywhere else ", ".join(code(view.value) for view in views_with)
-        yield code(name), *_shown(of_view[views_with[0]][name]), where, _ATTRIBUTES[name]
+        yield code(name), *_shown(of_view[views_with[0]][name]), where, ATTRIBUTES[name]
 
 
 def _shown(value: DeviceAttribute) -> tuple[str, str]:
@@ -201,4 +201,4 @@ def _capacities(found: dict[str, DeviceCapacity]) -> Iterator[tuple[str, str, st
         if policy is not None and policy.valid_range is not None:
             step = f", in steps of {code(policy.valid_range.step)}" if policy.valid_range.step else ""
             part = f"at least {code(policy.valid_range.min)}{step}; {code(policy.default)} where it is not asked for"
-        yield code(name), code(capacity.value), part, _CAPACITIES[name]
+        yield code(name), code(capacity.value), part, CAPACITIES[name]
