@@ -40,18 +40,19 @@ class Command:
         return self.text.partition(" #")[0].split()
 
     def prints(self, output: str) -> bool:
-        """Tell whether an output is what is shown; `…` stands for anything, also for lines."""
+        """Tell whether an output is what is shown, if anything is; `…` stands for anything, on its own for lines."""
         lines = [re.sub(r" +", " ", line.rstrip()) for line in output.splitlines()]
-        return (
-            re.fullmatch("".join(_pattern(line) for line in self.shown), "".join(f"{line}\n" for line in lines))
-            is not None
-        )
+        wanted = "".join(_pattern(line) for line in self.shown)
+        return not self.shown or re.fullmatch(wanted, "".join(f"{line}\n" for line in lines)) is not None
 
 
-def commands(document: Path) -> list[Command]:
-    """Return the commands of a document in their order."""
+def commands(document: Path, section: str = "") -> list[Command]:
+    """Return the commands of a document, or of one section of it, in their order."""
+    text = document.read_text()
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     found: list[Command] = []
-    for block in _BLOCK.findall(document.read_text()):
+    for block in _BLOCK.findall(text):
         for line in block.splitlines():
             if line.startswith(_PROMPT):
                 found.append(Command(line.removeprefix(_PROMPT)))
