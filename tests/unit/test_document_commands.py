@@ -8,6 +8,7 @@ import argparse
 import json
 import re
 import shlex
+import subprocess
 import sys
 import textwrap
 from itertools import pairwise
@@ -18,6 +19,8 @@ from click.testing import CliRunner
 from lab.__main__ import main as lab
 
 from dra_gpu.__main__ import main as dra_gpu
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.record import DeviceName
 from dra_gpu.cli.main import main as kubectl_gpu
 from dra_gpu_sim.cli import main as simulator
 from tests.console import ROOT, Command, commands
@@ -189,3 +192,24 @@ def test_a_manifest_in_a_document_has_nothing_wrong(manifest):
 
     assert checked.exit_code == 0, checked.output
     assert "0 errors, 0 warnings" in checked.output
+
+
+async def test_the_copy_of_a_journal_is_one_that_the_driver_reads(tmp_path):
+    (backup,) = commands(ROOT / "docs" / "operations.md", "Backup")
+    code = programs(backup)[0][-1].replace("/var/lib/kubelet/plugins/gpu.nvidia.com", str(tmp_path))
+    journal = Journal.open(tmp_path, boot_id="a-boot", release="0.1.0")
+    try:
+        await journal.remember_names("a-boot", [DeviceName("0000:3b:00.0", "gpu-0", "GPU-a")])
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    finally:
+        await journal.close()
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "journal-copy.db").rename(elsewhere / "journal.db")
+    copy = Journal.open(elsewhere, boot_id="a-boot", release="0.1.0")
+    try:
+        assert copy.recovered is None
+        assert await copy.names("a-boot") == {"0000:3b:00.0": "gpu-0"}
+    finally:
+        await copy.close()
