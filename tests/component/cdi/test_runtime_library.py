@@ -161,7 +161,9 @@ def many_specifications() -> list[Spec]:
 
 
 def test_the_minimum_version_is_what_the_library_says_for_any_specification(go_cdi: Path) -> None:
-    specs = many_specifications()
+    # One that needs a type of mount and nothing newer hardly ever comes up by chance.
+    typed = Device(name="ab", container_edits=ContainerEdits(mounts=(Mount("/a", "/b", type="tmpfs"),)))
+    specs = [*many_specifications(), Spec("", "a.example/class", (typed,), ContainerEdits())]
     lines = b"\n".join(msgspec.json.encode(spec) for spec in specs)
 
     answer = subprocess.run([go_cdi, "minimum-versions"], input=lines, capture_output=True, check=True)
@@ -171,4 +173,4 @@ def test_the_minimum_version_is_what_the_library_says_for_any_specification(go_c
         (spec, version) for spec, version in zip(specs, versions, strict=True) if minimum_version(spec) != version
     ]
     assert differing == []
-    assert len(set(versions)) == 5
+    assert set(versions) >= {"0.3.0", "0.4.0", "0.5.0"}
