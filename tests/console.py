@@ -15,6 +15,8 @@ _VARIABLE = {
     # Which one there is depends on the machine's cgroups.
     r"\b(cgroup|cooperative)\b": r"(cgroup|cooperative)",
     r"\bgpu-[0-7]\b": r"gpu-[0-7]",
+    # The number of a MIG device on its GPU depends on which others there are.
+    r"\bDevice +[0-9]:": r"Device +[0-9]:",
     # What a document leaves out.
     "…": r".*?",
     r" +": r" +",
