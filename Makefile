@@ -23,6 +23,7 @@ demo: $(VENV)/.installed ## four jobs share one simulated H100, on this machine,
 	@$(BIN)/python -m dra_gpu_sim.local demo --output demo.json
 
 test: $(VENV)/.installed ## unit and component tests, in parallel and in random order
+	@$(BIN)/python -m lab build --helm-only
 	@$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(VENV)/.installed ## lint, types, and the direction of every import

@@ -26,6 +26,7 @@ def main() -> int:
     build_parser.add_argument(
         "--background", action="store_true", help="return at once; a later build waits for this one"
     )
+    build_parser.add_argument("--helm-only", action="store_true", help="only what the tests without a cluster need")
     up_parser = commands.add_parser("up", help="build what is missing and start a cluster")
     up_parser.add_argument(
         "--nodes", type=int, default=1, choices=range(1, 10), metavar="N", help="how many nodes (default 1)"
@@ -59,7 +60,8 @@ def main() -> int:
             case "build":
                 # Helm first: the tests that need no cluster wait for it.
                 build.build(progress, recipe.helm())
-                print(build.build(progress))
+                if not arguments.helm_only:
+                    print(build.build(progress))
             case "up":
                 cluster.up(layout, arguments.nodes, progress)
             case "down":
