@@ -24,7 +24,7 @@ demo: $(VENV)/.installed ## four jobs share one simulated H100, on this machine,
 
 test: $(VENV)/.installed ## unit and component tests, in parallel and in random order
 	@$(BIN)/python -m lab build --helm-only
-	@$(BIN)/pytest -n 2 --dist worksteal
+	@$(BIN)/pytest -n 4 --dist worksteal
 
 check: $(VENV)/.installed ## lint, types, and the direction of every import
 	@$(BIN)/ruff format --check .
