@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dra_gpu.api.resource_v1 import OwnerReference, ResourceSlice
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.backoff import Backoff
-from dra_gpu.apiserver.clock import Clock, SystemClock
+from dra_gpu.apiserver.clock import Clock, SystemClock, set_or_elapsed
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
 from dra_gpu.apiserver.publish_reports import (
     ForeignSlices,
@@ -173,14 +173,7 @@ class SlicePublisher:
     async def _wait_for_wake(self, seconds: float | None) -> None:
         if seconds is not None and seconds <= 0:
             return
-        waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wake.wait())}
-        if seconds is not None and seconds != _FOREVER:
-            waits.add(asyncio.create_task(self._clock.sleep(seconds)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await set_or_elapsed(self._wake, self._clock, None if seconds == _FOREVER else seconds)
 
     async def _round(self) -> float | None:
         """Do what can be done now; returns how long to wait for the next round, None for no limit."""

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from dra_gpu.apiserver.backoff import Backoff
-from dra_gpu.apiserver.clock import Clock, SystemClock
+from dra_gpu.apiserver.clock import Clock, SystemClock, set_or_elapsed
 
 K = TypeVar("K", bound=Hashable)
 
@@ -130,14 +130,4 @@ class WorkQueue(Generic[K]):
                 del self._waiting[key]
                 return key
             self._wake.clear()
-            await self._wait(left)
-
-    async def _wait(self, seconds: float | None) -> None:
-        waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wake.wait())}
-        if seconds is not None:
-            waits.add(asyncio.create_task(self._clock.sleep(seconds)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+            await set_or_elapsed(self._wake, self._clock, left)
