@@ -49,16 +49,21 @@ class DerivedAttribute(Strict, frozen=True):
     expression: str
 
 
-class Ask(Strict, frozen=True, kw_only=True):
-    """What is asked for: devices of one class."""
+class Details(Strict, frozen=True, kw_only=True):
+    """Which and how many devices of a class."""
 
-    device_class_name: str
     selectors: list[Selector] | None = None
     allocation_mode: AllocationMode | None = None
     count: int | None = None
     tolerations: list[Toleration] | None = None
     capacity: Capacity | None = None
     derived_attributes: list[DerivedAttribute] | None = None
+
+
+class Ask(Details, frozen=True, kw_only=True):
+    """What is asked for: devices of one class."""
+
+    device_class_name: str
 
 
 class Exactly(Ask, frozen=True, kw_only=True):
@@ -81,17 +86,11 @@ class Request(Strict, frozen=True):
     first_available: list[Alternative] | None = None
 
 
-class RequestV1beta1(Strict, frozen=True, kw_only=True):
+class RequestV1beta1(Details, frozen=True, kw_only=True):
     """A request in v1beta1."""
 
     name: str
     device_class_name: str | None = None
-    selectors: list[Selector] | None = None
-    allocation_mode: AllocationMode | None = None
-    count: int | None = None
-    tolerations: list[Toleration] | None = None
-    capacity: Capacity | None = None
-    derived_attributes: list[DerivedAttribute] | None = None
     admin_access: bool | None = None
     first_available: list[Alternative] | None = None
 
