@@ -115,6 +115,10 @@ async def test_a_daemon_that_dies_is_started_again_with_its_shares(service):
     service.attach(await service.client.share(service.gpu, A, FIFTH))
 
 
+async def nobody_is_let_on(service) -> bool:
+    return service.modes()[0] == PROHIBITED
+
+
 async def test_while_a_dead_daemon_is_not_back_nobody_gets_the_gpu_without_limits(service):
     share = await service.client.share(service.gpu, A, FIFTH)
     service.node.inject("nvidia-cuda-mps-control -d", code=999)
@@ -122,10 +126,7 @@ async def test_while_a_dead_daemon_is_not_back_nobody_gets_the_gpu_without_limit
 
     os.kill(killed, signal.SIGKILL)
 
-    async def barred() -> bool:
-        return service.modes()[0] == PROHIBITED
-
-    await service.until(barred)
+    await service.until(lambda: nobody_is_let_on(service))
     with service.node.client(pipe=Path(share.pipe_directory), gpus=[0]) as hasty:
         assert not hasty.attached.startswith("attached")
     service.node.clear()
@@ -144,10 +145,7 @@ async def test_a_share_is_given_up_while_its_dead_daemon_is_not_back(service):
     (killed,) = service.daemon_pids()
     os.kill(killed, signal.SIGKILL)
 
-    async def barred() -> bool:
-        return service.modes()[0] == PROHIBITED
-
-    await service.until(barred)
+    await service.until(lambda: nobody_is_let_on(service))
     await service.client.stop(service.gpu, A)
 
     assert service.modes() == [DEFAULT, DEFAULT]
