@@ -21,15 +21,20 @@ _HOLDER = (
 
 
 class Bed:
-    """A simulated node, and the vendor that looks at it."""
+    """A simulated node, and the vendor that looks at it.
 
-    def __init__(self, root: Path, profile: str, **options) -> None:
+    Device nodes of one minor number are the same device to whoever asks who has it open, and other tests hold theirs
+    at the same time: a test that wants nobody to be seen gives a procfs without processes as `proc_root`.
+    """
+
+    def __init__(self, root: Path, profile: str, *, proc_root: Path = Path("/proc"), **options) -> None:
         self.node = SimulatedNode.create(root, profile, seed="test", **options)
         self.vendor = NvidiaVendor(
             NvidiaHost(
                 HostDirectory.same(self.node.driver_root),
                 HostDirectory.same(self.node.dev_root),
                 self.node.root / "sys",
+                proc_root=proc_root,
                 driver_proc_root=self.node.proc_root,
             )
         )

@@ -200,8 +200,9 @@ async def test_a_gpu_that_a_program_computes_on_keeps_its_mode_and_the_program_i
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_whoever_cannot_be_seen_is_said_to_be_so(bed, at_once):
+async def test_whoever_cannot_be_seen_is_said_to_be_so(make_bed, at_once, tmp_path):
     """NVML tells of a client by an error of the call, or by the call's second answer."""
+    bed = make_bed(proc_root=tmp_path)
     gpu = await bed.gpu()
     if at_once:
         bed.node.inject(SET_MODE, code=IN_USE, count=1)
