@@ -404,47 +404,6 @@ def test_with_the_token_of_a_nodes_plugin_there_is_no_way_to(scene: Scene, what:
     assert scene.belongings() == before
 
 
-#: Everything that the plugin's account may do beyond what every account may: verbs by API group and resource.
-RIGHTS = {
-    ("", "events"): {"create", "patch"},
-    ("", "nodes"): {"get"},
-    ("resource.k8s.io", "resourceclaims"): {"get"},
-    ("resource.k8s.io", "resourceclaims/driver"): {"associated-node:patch", "associated-node:update"},
-    ("resource.k8s.io", "resourceclaims/status"): {"patch", "update"},
-    ("resource.k8s.io", "resourceslices"): {"create", "delete", "get", "list", "update", "watch"},
-}
-
-
-def rights_of(api: Api) -> dict[tuple[str, str], set[str]]:
-    """What the owner of a token may do with resources, as the API server itself sees it."""
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectRulesReview",
-        "spec": {"namespace": NAMESPACE},
-    }
-    status = api.create(path_of("authorization.k8s.io/v1", "selfsubjectrulesreviews"), review)["status"]
-    assert not status["incomplete"], status
-    found: dict[tuple[str, str], set[str]] = {}
-    for rule in status["resourceRules"]:
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                found.setdefault((group, resource), set()).update(rule["verbs"])
-    return found
-
-
-@pytest.mark.case("C154")
-def test_the_plugin_may_do_what_the_table_says_and_nothing_else(scene: Scene) -> None:
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    anybody = scene.cluster.api_with(
-        scene.admin.create(scene.path("serviceaccounts", "default", "token"), request)["status"]["token"]
-    )
-    everybody = rights_of(anybody)
-
-    mine = rights_of(scene.attacker)
-
-    assert {what: verbs for what, verbs in mine.items() if everybody.get(what) != verbs} == RIGHTS
-
-
 def test_metadata_that_comes_with_a_device_status_changes_nothing(scene: Scene) -> None:
     path = scene.claims("held-here")
     own = DEVICE | {"pool": scene.home}

@@ -3,7 +3,7 @@
 A test over its budget does not fail (a busy machine is no fault of the driver); it is marked, so that a person sees it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -16,10 +16,11 @@ _HANG_EXTRA_SECONDS = 600.0
 class _Row:
     budget: float
     spent: float = 0.0
+    figures: list[str] = field(default_factory=list)
 
 
 class BudgetPlugin:
-    """Collects the seconds of set-up, call and tear-down of every test and prints them at the end."""
+    """Collects the seconds of set-up, call and tear-down of every test, and its figures; prints them at the end."""
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
@@ -40,6 +41,8 @@ class BudgetPlugin:
         row = self._rows.get(report.nodeid)
         if row is not None:
             row.spent += report.duration
+            if report.when == "call":
+                row.figures += [f"{name}: {value}" for name, value in report.user_properties]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table and the totals."""
@@ -50,6 +53,8 @@ class BudgetPlugin:
         for name, row in ran.items():
             over = "  OVER" if row.spent > row.budget else ""
             terminalreporter.write_line(f"{row.spent:7.1f} of {row.budget:5.0f}  {name.partition('::')[2]}{over}")
+            for figure in row.figures:
+                terminalreporter.write_line(f"{'':18}{figure}")
         spent = sum(row.spent for row in ran.values())
         budget = sum(row.budget for row in ran.values())
         terminalreporter.write_line(f"{spent:7.1f} of {budget:5.0f}  in all, {len(ran)} tests")
