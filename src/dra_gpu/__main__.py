@@ -9,6 +9,7 @@ usage: dra-gpu node [leave] --vendor nvidia [options]
        dra-gpu mps [options]
        dra-gpu controller [options]
        dra-gpu webhook [options]
+       dra-gpu uninstall-check [options]
 
 The GPU driver's processes: two on a node, two for the cluster.
 
@@ -17,6 +18,9 @@ The GPU driver's processes: two on a node, two for the cluster.
   mps         run the MPS daemons of this node's shared GPUs (dra-gpu mps --help)
   controller  have waiting pods tried again, sweep up after lost nodes (dra-gpu controller --help)
   webhook     check claims and device classes when they are created (dra-gpu webhook --help)
+  uninstall-check
+              fail while claims have devices of the driver: the chart does so before an uninstall
+              (dra-gpu uninstall-check --help)
   --version   print the version
 """
 
@@ -44,6 +48,10 @@ def main() -> int:
             from dra_gpu.webhook.app import main as run_webhook
 
             return run_webhook(arguments)
+        case ["uninstall-check", *arguments]:
+            from dra_gpu.controller.uninstall_check import main as check_uninstall
+
+            return check_uninstall(arguments)
         case ["--version" | "version"]:
             sys.stdout.write(f"dra-gpu {__version__}\n")
             return 0
@@ -52,7 +60,8 @@ def main() -> int:
             return 0
         case [unknown, *_]:
             sys.stderr.write(
-                f"dra-gpu: {unknown!r} is no command: write node, mps, controller or webhook (dra-gpu --help)\n"
+                f"dra-gpu: {unknown!r} is no command: write node, mps, controller, webhook or uninstall-check "
+                "(dra-gpu --help)\n"
             )
             return 2
         case _:

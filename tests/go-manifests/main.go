@@ -10,6 +10,7 @@ import (
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	coordination "k8s.io/api/coordination/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -23,8 +24,8 @@ import (
 func main() {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionregistration.AddToScheme, apps.AddToScheme, coordination.AddToScheme, core.AddToScheme,
-		networking.AddToScheme, policy.AddToScheme, rbac.AddToScheme, resource.AddToScheme,
+		admissionregistration.AddToScheme, apps.AddToScheme, batch.AddToScheme, coordination.AddToScheme,
+		core.AddToScheme, networking.AddToScheme, policy.AddToScheme, rbac.AddToScheme, resource.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			fmt.Fprintln(os.Stderr, err)

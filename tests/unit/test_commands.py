@@ -58,11 +58,11 @@ def test_every_help_that_the_usage_names_is_there(capsys, monkeypatch):
     assert run(monkeypatch, "--help") == 0
     named = re.findall(r"\(dra-gpu (.*?) --help\)", capsys.readouterr().out)
 
-    assert named == list(SETTINGS)
+    assert named == [*SETTINGS, "uninstall-check"]
 
 
 def test_an_unknown_command_is_named_with_those_there_are(capsys, monkeypatch):
     assert run(monkeypatch, "nodes") == 2
 
-    said = "dra-gpu: 'nodes' is no command: write node, mps, controller or webhook (dra-gpu --help)\n"
+    said = "dra-gpu: 'nodes' is no command: write node, mps, controller, webhook or uninstall-check (dra-gpu --help)\n"
     assert capsys.readouterr().err == said

@@ -11,6 +11,7 @@ from tools.reference.tables import code, table
 
 from dra_gpu.cli.main import main as kubectl_gpu
 from dra_gpu.controller import settings as controller
+from dra_gpu.controller import uninstall_check
 from dra_gpu.mps import settings as mps
 from dra_gpu.node import settings as node
 from dra_gpu.webhook import settings as webhook
@@ -31,6 +32,7 @@ _PROGRAMS: dict[str, Callable[[Sequence[str], Mapping[str, str]], object]] = {
     "mps": mps.parse,
     "controller": controller.parse,
     "webhook": webhook.parse,
+    "uninstall-check": uninstall_check.parse,
 }
 #: What the help of a flag ends with, as `dra_gpu.flags` writes it.
 _VARIABLE = re.compile(r" \[\$(\w+)\]$")

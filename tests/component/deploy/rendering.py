@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "dra-driver-gpu"
 RELEASE, NAMESPACE = "dra-driver-gpu", "dra-gpu"
+HOOK = "helm.sh/hook"
 
 #: With these values the names are those of the plain manifests.
 PLAIN_NAMES = {"fullnameOverride": "dra-gpu"}
@@ -103,6 +104,7 @@ VALUE_SETS = {
         },
     },
     "MPS pods left as they are": {"image": {"tag": "v9.9.9"}, "mps": {"image": {"tag": "v9.9.8"}}},
+    "uninstalled whoever holds GPUs": {"uninstallCheck": {"enabled": False}},
     "no vendor": {"vendors": {"nvidia": {"enabled": False}}},
     "everything": {
         "migProfiles": ["1g.10gb", "3g.40gb+me"],
@@ -158,6 +160,7 @@ VALUE_SETS = {
             "sweepPeriodSeconds": 20,
             **PLACED,
         },
+        "uninstallCheck": {"waitSeconds": 60, "resources": {"requests": {"cpu": "100m"}}},
         "webhook": {"failurePolicy": "Ignore", "timeoutSeconds": 5, "containerPort": 9443, **PLACED},
     },
 }
@@ -176,6 +179,11 @@ class Rendered:
         found = [one for one in self.of_kind(kind) if one["metadata"]["name"].endswith(ending)]
         assert len(found) == 1, f"{len(found)} of {kind} ...{ending}"
         return found[0]
+
+    @property
+    def lasting(self) -> list[dict]:
+        """What is there as long as the release is; a hook's objects come and go."""
+        return [one for one in self.objects if HOOK not in one["metadata"].get("annotations", {})]
 
     @property
     def workloads(self) -> list[dict]:

@@ -6,6 +6,7 @@ import itertools
 import pytest
 
 from dra_gpu.controller import settings as controller_settings
+from dra_gpu.controller import uninstall_check
 from dra_gpu.inventory.options import DEFAULT_VIEWS
 from dra_gpu.mps import settings as mps_settings
 from dra_gpu.node import settings as node_settings
@@ -19,6 +20,7 @@ PARSERS = {
     "mps": mps_settings.parse,
     "controller": controller_settings.parse,
     "webhook": webhook_settings.parse,
+    "uninstall-check": uninstall_check.parse,
 }
 
 #: What a pod must not be given: it has these from its own place, or they belong to who runs the program by hand.
@@ -32,6 +34,7 @@ NOT_FOR_PODS = {
     "mps": {"--own-shm": "always"},
     "controller": {"--kubeconfig": "the ServiceAccount's token"},
     "webhook": {"--kubeconfig": "the ServiceAccount's token", "--drain": "long enough for every API server"},
+    "uninstall-check": {"--kubeconfig": "the ServiceAccount's token"},
 }
 FROM_ENVIRONMENT = {
     "--node-name": "NODE_NAME",
@@ -110,6 +113,7 @@ def test_the_defaults_of_the_chart_are_those_of_the_program():
     of_webhook = webhook_settings.parse([], {})
     for name in ("port", "files", "drain_seconds", "log_level", "metrics_path"):
         assert getattr(settings_of("webhook", "default"), name) == getattr(of_webhook, name), name
+    assert settings_of("uninstall-check", "default").wait == uninstall_check.WAIT_SECONDS
     of_mps = mps_settings.parse([], {})
     assert settings_of("mps", "default").directory == of_mps.directory
     assert settings_of("mps", "default").settle_period == of_mps.settle_period

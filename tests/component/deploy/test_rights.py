@@ -62,7 +62,7 @@ def test_rights_classes_and_policies_are_those_of_the_plain_manifests():
     files = [*DEPLOY.glob("*.yaml"), *(DEPLOY / "rbac").glob("*.yaml")]
     wanted = [one for path in files for one in documents(path.read_text()) if one["kind"] in FROM_MANIFESTS]
 
-    found = [one for one in rendered("plain names").objects if one["kind"] in FROM_MANIFESTS]
+    found = [one for one in rendered("plain names").lasting if one["kind"] in FROM_MANIFESTS]
 
     assert by_name(found) == by_name(wanted)
 

@@ -94,3 +94,10 @@ runAsGroup: 65532
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
+
+{{- /* Makes an object one of the check before an uninstall; takes its place in the order, and when Helm removes it */ -}}
+{{- define "dra-driver-gpu.uninstallHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ index . 0 | quote }}
+helm.sh/hook-delete-policy: {{ index . 1 }}
+{{- end -}}
