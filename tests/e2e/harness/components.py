@@ -29,15 +29,18 @@ class Component:
 
         def told() -> bool:
             assert self.process.running() is not None, f"it ended; its log ends with:\n{self.process.tail()}"
-            return words in self.process.log.read_text()
+            return bool(self._lines(words))
 
         try:
             wait_until(f"{self.process.name} says {words!r}", told, every=0.05)
         except TimeoutError as error:
             raise AssertionError(f"{error}; its log ends with:\n{self.process.tail()}") from error
-        line = next(line for line in self.process.log.read_text().splitlines() if words in line)
-        found: dict[str, Any] = json.loads(line)
+        found: dict[str, Any] = json.loads(self._lines(words)[0])
         return found
+
+    def _lines(self, words: str) -> list[str]:
+        """The whole lines of the log with some words."""
+        return [line for line in self.process.log.read_text().split("\n")[:-1] if words in line]
 
 
 @contextmanager
