@@ -5,7 +5,7 @@ does not answer costs its own claim, nothing else.
 """
 
 import enum
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
+from dra_gpu.vendors.health import HealthEvent, HealthProbe
 from dra_gpu.vendors.usage import GpuUsage
 
 
@@ -184,6 +185,44 @@ class Vendor(Protocol):
 
         Raises:
             VendorError: the library itself cannot be used.
+        """
+
+    async def watch_health(
+        self,
+        gpus: Sequence[Gpu],
+        report: Callable[[HealthEvent], None],
+        ready: Callable[[Sequence[str]], None],
+    ) -> None:
+        """Report what happens to GPUs, until cancelled. One watch at a time.
+
+        Nothing that happens before `ready` is reported. A GPU that is lost is reported once; the others are watched on,
+        and it is again as soon as it answers.
+
+        Args:
+            gpus: the GPUs of this moment; call again when others come or go.
+            report: called on the loop with each event.
+            ready: called on the loop with the UUIDs of those that are watched by events, whenever they change; whoever
+                is not among them is to be looked at.
+
+        Raises:
+            VendorError: the watch as a whole has ended; call again after a while.
+        """
+
+    async def probe_health(self, gpus: Sequence[Gpu]) -> tuple[HealthProbe, ...]:
+        """Look at GPUs and return one probe for each, in their order.
+
+        Each has a deadline of its own, and what is wrong with one stands in its probe alone. A library that cannot be
+        used at all is what is wrong with every one.
+        """
+
+    async def reset_gpu(self, gpu: Gpu) -> None:
+        """Reset a GPU that nobody uses; whatever else asks this vendor's library waits meanwhile.
+
+        Its partitions, time slice and limits are gone afterwards. The caller keeps claims away from it.
+
+        Raises:
+            VendorError: IN_USE with the pid and command of whoever has the GPU open; LOST when it did not come back;
+                UNSUPPORTED where it cannot be reset by itself; or the tool failed.
         """
 
     def pod_of(self, pid: int) -> str | None:

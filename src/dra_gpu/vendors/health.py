@@ -65,6 +65,8 @@ class HealthProbe:
         fabric_problem: what is wrong with its place in the NVLink fabric; empty when nothing is.
         reset_mark: differs from the one before when the GPU was reset, rebound, or its driver was reloaded since;
             empty where that cannot be told.
+        counter: a counter of the GPU that only rises, until a reset lets it start anew; None where there is none. A
+            reset leaves no other trace where the driver stays bound.
     """
 
     gpu: str
@@ -74,6 +76,13 @@ class HealthProbe:
     recovery_action: RecoveryAction | None = None
     fabric_problem: str = ""
     reset_mark: str = ""
+    counter: int | None = None
+
+    def reset_since(self, reset_mark: str, counter: int | None) -> bool:
+        """Whether the GPU was reset after an earlier look, which found this mark and this counter."""
+        if self.reset_mark and reset_mark and self.reset_mark != reset_mark:
+            return True
+        return self.counter is not None and counter is not None and self.counter < counter
 
     @property
     def good(self) -> bool:

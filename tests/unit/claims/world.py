@@ -29,6 +29,7 @@ from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps import service as mps
 from dra_gpu.vendors.base import CgroupGoneError, FailureKind, ShareEdits, VendorError
+from dra_gpu.vendors.health import HealthProbe
 from tests.unit.inventory.boards import H100, partitionable
 from tests.unit.inventory.builders import gpu
 
@@ -219,6 +220,12 @@ class FakeVendor:
 
     async def scan(self) -> Scan:
         raise NotImplementedError
+
+    async def watch_health(self, gpus, report, ready) -> None:
+        raise NotImplementedError
+
+    async def probe_health(self, gpus) -> tuple[HealthProbe, ...]:
+        return tuple(HealthProbe(gpu.uuid) for gpu in gpus)
 
     async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
         self.calls.append(f"set {gpu.uuid} {interval.value}")

@@ -21,12 +21,15 @@ from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
 from dra_gpu.vendors.nvidia.fabric_manager import FabricManager
+from dra_gpu.vendors.nvidia.gate import Gate
 from dra_gpu.vendors.nvidia.mig import Partitioning
 from dra_gpu.vendors.nvidia.nvml import Nvml
+from dra_gpu.vendors.nvidia.resetting import Resetting
 from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
 from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.nvidia.usage import Usage
+from dra_gpu.vendors.health import HealthEvent, HealthProbe
 from dra_gpu.vendors.usage import GpuUsage
 from dra_gpu.vendors.watchdog import Watchdog
 
@@ -79,14 +82,22 @@ class NvidiaVendor:
         self._usage_opened = False
         self._pod_cgroups = PodCgroups(host.cgroup_root)
         self._nvml = Nvml(lambda: find_nvml(root))
+        self._gate = Gate()
         self._watchdog = Watchdog()
         self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
         self._fabric_manager = FabricManager([root, *([host.host_root.process] if host.host_root else [])])
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
         capabilities = Capabilities(host.driver_proc_root, host.dev_root)
+
+        def node_of(gpu: Gpu) -> Path | None:
+            return None if gpu.minor is None else host.dev_root.here(nodes.gpu_node(gpu.minor))
+
+        self._resetting = Resetting(
+            self._nvml, self._gate, self._watchdog, self._smi, processes=host.proc_root, node_of=node_of
+        )
         self._partitioning = Partitioning(
             host.proc_root,
-            lambda gpu: None if gpu.minor is None else host.dev_root.here(nodes.gpu_node(gpu.minor)),
+            node_of,
             lambda gpu, instance: () if gpu.minor is None else capabilities.places(gpu.minor, instance),
         )
         self._edits = NvidiaEdits(
@@ -100,7 +111,8 @@ class NvidiaVendor:
 
     async def scan(self) -> Scan:
         """See `vendors.base.Vendor.scan`."""
-        seen = await self._scanner.scan()
+        async with self._gate.use():
+            seen = await self._scanner.scan()
         return replace(seen, gpus=await self._fabric_manager.with_partitions(seen.gpus))
 
     async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
@@ -161,6 +173,12 @@ class NvidiaVendor:
 
     async def usage(self, wanted: Mapping[str, tuple[Gpu, Sequence[str]]]) -> Mapping[str, GpuUsage | VendorError]:
         """See `vendors.base.Vendor.usage`."""
+        async with self._gate.use():
+            return await self._usage_of_all(wanted)
+
+    async def _usage_of_all(
+        self, wanted: Mapping[str, tuple[Gpu, Sequence[str]]]
+    ) -> Mapping[str, GpuUsage | VendorError]:
         if not self._usage_opened:
             await self._watchdog.call("NVML", "nvmlInit_v2", self._nvml.open, _CALL_SECONDS)
             self._usage_opened = True
@@ -181,6 +199,19 @@ class NvidiaVendor:
         except VendorError as error:
             return error
 
+    async def watch_health(
+        self,
+        gpus: Sequence[Gpu],
+        report: Callable[[HealthEvent], None],
+        ready: Callable[[Sequence[str]], None],
+    ) -> None:
+        """See `vendors.base.Vendor.watch_health`."""
+        raise NotImplementedError
+
+    async def probe_health(self, gpus: Sequence[Gpu]) -> tuple[HealthProbe, ...]:
+        """See `vendors.base.Vendor.probe_health`."""
+        raise NotImplementedError
+
     def pod_of(self, pid: int) -> str | None:
         """See `vendors.base.Vendor.pod_of`."""
         return pod_of_process(self._proc_root, pid)
@@ -193,7 +224,12 @@ class NvidiaVendor:
             finally:
                 self._nvml.close()
 
-        return await self._watchdog.call(f"GPU {gpu.index}", what, opened, seconds)
+        async with self._gate.use():
+            return await self._watchdog.call(f"GPU {gpu.index}", what, opened, seconds)
+
+    async def reset_gpu(self, gpu: Gpu) -> None:
+        """See `vendors.base.Vendor.reset_gpu`."""
+        await self._resetting.reset(gpu)
 
     def installation(self) -> Hashable:
         """See `vendors.base.Vendor.installation`."""
