@@ -45,6 +45,11 @@ class Nvml:
         self._lock = threading.Lock()
         self._users = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody in this process uses it now."""
+        return self._users > 0
+
     def open(self) -> None:
         """Initialise NVML, or count one more user of it.
 

@@ -16,6 +16,7 @@ from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import SharingAbility
 from dra_gpu.vendors.base import ShareEdits, VendorError
 from dra_gpu.vendors.cgroups import PodCgroups, pod_of_process
+from dra_gpu.vendors.health import HealthEvent, HealthProbe
 from dra_gpu.vendors.nvidia import memory_limits, nodes
 from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
@@ -29,7 +30,6 @@ from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
 from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.nvidia.usage import Usage
-from dra_gpu.vendors.health import HealthEvent, HealthProbe
 from dra_gpu.vendors.usage import GpuUsage
 from dra_gpu.vendors.watchdog import Watchdog
 
