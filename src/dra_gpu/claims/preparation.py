@@ -6,8 +6,8 @@ happens to its claim. Records of an earlier boot have no hardware effects left a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -16,28 +16,26 @@ from dra_gpu.api.resource_v1 import AllocationResult, ResourceClaim
 from dra_gpu.claims import execution
 from dra_gpu.claims.allocation import pods_of
 from dra_gpu.claims.enforcement import Surroundings
+from dra_gpu.claims.erasing import Erasing
 from dra_gpu.claims.execution import StepFailedError
 from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
-from dra_gpu.claims.locks import ClaimLocks, GpuLocks, LockTimeoutError
-from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusalKind, RefusedError
+from dra_gpu.claims.locks import ClaimLocks, GpuLocks
+from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusedError
 from dra_gpu.claims.plan import Plan, make_plan
 from dra_gpu.claims.ports import ClaimReader, ClaimReadError
-from dra_gpu.claims.reasons import gpu_gone, held, quarantined, refuse_unknown_steps
+from dra_gpu.claims.reasons import gpu_gone, quarantined, refuse_unknown_steps
 from dra_gpu.claims.record import Blocker, Record, State, joined_cgroups
 from dra_gpu.claims.retry import retrying
-from dra_gpu.claims.steps import CreateMigInstance, LimitMemory, Machine, SetMigMode, WriteCdiSpec, with_owners
+from dra_gpu.claims.steps import LimitMemory, Machine, with_owners
+from dra_gpu.claims.waiting import HELD_WAIT_S, Waiting
 from dra_gpu.inventory import naming
 from dra_gpu.inventory.devices import Inventory
 from dra_gpu.vendors.base import CgroupUnlimitedError
 
 _log = structlog.get_logger(__name__)
 
-HELD_WAIT_S = 30.0  # the Unprepare of a force-deleted pod usually comes within 2 s; a minute-long retry costs more
-_HELD_POLL_S = 0.5  # for a release by the other instance; one of ours wakes the waiter at once
-_IN_USE_POLL_S = 0.5  # a process that is being killed lets a partition go within that; its neighbours need the lock
 _UNLIMITED_S = 600.0  # for how long it is not tried again whether the driver limits memory of pods
-_AT_ONCE_S = 0.05  # a lock of an abandoned record is either free or its owner is alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +84,9 @@ class Preparation:
         self._gpu_locks = gpu_locks
         self._held_wait = held_wait
         self._on_prepared = on_prepared
-        self._leaving: dict[str, int] = {}
         self._unlimited = ("", 0.0)
-        self._changed = asyncio.Event()
+        self._erasing = Erasing(journal, machine, gpu_locks)
+        self._waiting = Waiting(journal, claim_locks, self._erasing)
 
     async def prepare(self, ref: ClaimRef, until: float) -> Prepared:
         """Make a claim ready, or verify and repair one that is.
@@ -116,7 +114,7 @@ class Preparation:
                     await self._repair(record, until)
                     return Prepared(record.devices)
                 if record.state.in_between:
-                    await self._erase(record, until)
+                    await self._erasing.erase(record, until)
             in_use = record is not None and record.adopted and self._is_current(record)
             try:
                 return await self._prepare_anew(ref, until, in_use=in_use)
@@ -139,7 +137,7 @@ class Preparation:
         Raises:
             RefusedError, JournalError, LockTimeoutError: something of it may still be there.
         """
-        with self._leave(ref.uid):
+        with self._waiting.leave(ref.uid):
             async with self._claim_locks.hold(ref.uid, str(ref), until):
                 record = await self._journal.load(ref.uid)
                 if record is None or seq not in (None, record.seq):
@@ -148,7 +146,7 @@ class Preparation:
                     refuse_unknown_steps(record)
                     with suppress(JournalError):  # on a full disk the devices are released all the same
                         await self._journal.mark(ref.uid, State.UNPREPARING, record.note)
-                await self._erase(record, until)
+                await self._erasing.erase(record, until)
 
     async def concerned(self, refs: Sequence[ClaimRef]) -> frozenset[str]:
         """Return the UIDs for which there is something to unprepare: a record, or a call in work."""
@@ -186,7 +184,7 @@ class Preparation:
         async with self._record(ref, until, seq) as record:
             if record is None or not record.state.in_between:
                 return False
-            await self._erase(record, until)
+            await self._erasing.erase(record, until)
             return True
 
     async def quarantine(self, ref: ClaimRef, until: float, *, seq: int, reason: str, keep_spec: bool) -> None:
@@ -280,69 +278,6 @@ class Preparation:
             await execution.repair(wrong, self._machine, until)
         return True
 
-    async def _erase(self, record: Record, until: float) -> None:
-        """Undo a record's steps and delete it. Of another boot, only its CDI file is left to undo."""
-        ref = record.ref
-        steps = record.steps
-        if not self._is_current(record) or record.fault:
-            steps = (WriteCdiSpec(ref.uid, "", ()),)
-        keys = record.lock_keys if self._is_current(record) else ()
-        loop = asyncio.get_running_loop()
-        while True:
-            async with self._gpu_locks.hold(keys, str(ref), until):
-                leftovers = await execution.undo(steps, self._machine, until)
-                waits = any(leftover.in_use for leftover in leftovers) and loop.time() + _IN_USE_POLL_S <= until
-                # Under the lock: what several claims have together goes with the last of them, and of two that end
-                # at once the second must not take the first for one that stays.
-                if not leftovers:
-                    await self._journal.forget(ref.uid)
-                elif not waits:
-                    await self._narrow(record, leftovers)
-            if not waits:
-                break
-            await asyncio.sleep(_IN_USE_POLL_S)  # without the lock: others may have their parts of the GPU meanwhile
-        if not leftovers:
-            self._wake()
-            return
-        reasons = "; ".join(leftover.reason for leftover in leftovers)
-        if not all(leftover.silent for leftover in leftovers):
-            kind = RefusalKind.HELD if any(leftover.in_use for leftover in leftovers) else RefusalKind.GPU
-            raise RefusedError(f"claim {ref}: cannot be taken back yet: {reasons}", retryable=True, kind=kind)
-        _log.warning("a claim is taken back when its GPU answers again", claim=str(ref), reason=reasons)
-
-    async def _narrow(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
-        """Let go of everything but what could not be undone: what resists keeps nothing else from use.
-
-        The mode of a GPU comes after its partitions, so that it waits for them; and a partition comes after what is
-        left in it: others may use it meanwhile, and be gone before that.
-        """
-        left = tuple(leftover.step for leftover in leftovers)
-        held = frozenset(gpu for step in left for gpu in step.gpus)
-        inside = frozenset(place for step in left for place in step.places)
-        kept = tuple(
-            step
-            for step in record.steps
-            if step in left
-            or (isinstance(step, SetMigMode) and step.gpu in held)
-            or (isinstance(step, CreateMigInstance) and inside.issuperset(step.places))
-        )
-        holds = tuple(hold for hold in record.holds if any(hold.is_of(place) for step in left for place in step.places))
-        devices = {hold.device for hold in holds}
-        narrowed = replace(
-            record,
-            state=State.UNPREPARING,
-            steps=kept,
-            holds=holds,
-            shares=tuple(share for share in record.shares if share.device in devices),
-            cgroups=tuple(cgroup for cgroup in record.cgroups if cgroup.gpu in held),
-            note="; ".join(leftover.reason for leftover in leftovers),
-        )
-        if narrowed.steps == record.steps or record.fault:
-            return
-        with suppress(JournalError):  # it stays as it is, and holds more than it must
-            await self._journal.begin(narrowed)
-            self._wake()
-
     async def _prepare_anew(self, ref: ClaimRef, until: float, *, in_use: bool) -> Prepared:
         claim, allocation = await self._allocated(ref, until)
         plan = self._plan(ref, claim, allocation)
@@ -359,7 +294,7 @@ class Preparation:
                     blockers = await self._carry_out(plan, until, in_use=in_use)
             if not blockers:
                 return Prepared(plan.devices)
-            await self._wait_until_free(plan, blockers, held_until)
+            await self._waiting.until_free(plan, blockers, held_until)
 
     def _plan(self, ref: ClaimRef, claim: ResourceClaim, allocation: AllocationResult) -> Plan:
         why_unlimited, then = self._unlimited
@@ -426,72 +361,15 @@ class Preparation:
         try:
             await execution.apply(steps, self._machine, until)
         except execution.StepFailedError as error:
-            await self._give_up(record, error.leftovers)
+            await self._erasing.give_up(record, error.leftovers)
             raise
         try:
             await self._journal.mark(ref.uid, State.PREPARED)
         except JournalError:
-            await self._give_up(record, await execution.undo(steps, self._machine, until))
+            await self._erasing.give_up(record, await execution.undo(steps, self._machine, until))
             raise
         self._tell(replace(record, state=State.PREPARED))
         return ()
-
-    async def _give_up(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
-        """Delete the record of a failed preparation; what could not be undone stays in it for the next call."""
-        if leftovers:
-            reasons = [leftover.reason for leftover in leftovers]
-            _log.warning("steps of a failed preparation remain", claim=str(record.ref), reasons=reasons)
-            await self._narrow(record, leftovers)
-            return
-        with suppress(JournalError):
-            await self._journal.forget(record.ref.uid)
-            self._wake()
-
-    async def _wait_until_free(self, plan: Plan, blockers: tuple[Blocker, ...], until: float) -> None:
-        loop = asyncio.get_running_loop()
-        while blockers:
-            for blocker in blockers:
-                await self._reclaim(blocker)
-            changed = self._changed
-            blockers = await self._journal.blockers(plan.ref.uid, plan.holds, plan.shares)
-            if not blockers:
-                return
-            if plan.ref.uid in self._leaving:
-                raise RefusedError(f"claim {plan.ref} is being unprepared: its pod has gone", retryable=True)
-            if loop.time() >= until:
-                raise held(plan.ref, blockers)
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(min(until, loop.time() + _HELD_POLL_S)):
-                    await changed.wait()
-
-    async def _reclaim(self, blocker: Blocker) -> None:
-        """Erase a holder that a crash or a failure left half-way, unless somebody is at work on it."""
-        uid = blocker.ref.uid
-        if not blocker.state.in_between or self._claim_locks.is_wanted(uid):
-            return
-        deadline = asyncio.get_running_loop().time() + _AT_ONCE_S
-        with suppress(LockTimeoutError, RefusedError):
-            async with self._claim_locks.hold(uid, str(blocker.ref), deadline):
-                record = await self._journal.load(uid)
-                if record is not None and record.state.in_between and not record.fault:
-                    await self._erase(record, asyncio.get_running_loop().time() + _HELD_POLL_S)
-
-    @contextmanager
-    def _leave(self, uid: str) -> Iterator[None]:
-        """Tell a preparation of the claim that waits for a device that nobody needs it any more."""
-        self._leaving[uid] = self._leaving.get(uid, 0) + 1
-        self._wake()
-        try:
-            yield
-        finally:
-            self._leaving[uid] -= 1
-            if not self._leaving[uid]:
-                del self._leaving[uid]
-
-    def _wake(self) -> None:
-        """Let everybody who waits for a device look again."""
-        self._changed.set()
-        self._changed = asyncio.Event()
 
 
 def _retryable_read(error: Exception) -> bool:
