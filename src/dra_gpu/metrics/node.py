@@ -90,6 +90,7 @@ class NodeMetrics:
         registered: with the kubelet.
         published: the slices are what they should be.
         events_dropped: Events that were lost.
+        dropped: what was lost of each queue.
         usage: what claims use.
     """
 
@@ -106,6 +107,7 @@ class NodeMetrics:
     registered: Gauge
     published: Gauge
     events_dropped: Snapshot
+    dropped: Snapshot
     usage: "UsageMetrics"
 
     @classmethod
@@ -158,6 +160,13 @@ class NodeMetrics:
             ),
             events_dropped=registry.snapshot(
                 "dra_gpu_events_dropped_total", "counter", "Kubernetes Events that could not be delivered"
+            ),
+            dropped=registry.snapshot(
+                "dra_gpu_queue_dropped_total",
+                "counter",
+                "What was given up since too much waited, or it failed too often: claim-statuses (the next start says "
+                "them again), events, waiting-claims (their pods are tried again by the kubelet alone)",
+                ("queue",),
             ),
             usage=UsageMetrics.of(registry),
         )

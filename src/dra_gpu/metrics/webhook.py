@@ -19,6 +19,7 @@ class WebhookMetrics:
         reviews: answers.
         durations: of answers.
         refusals: requests that were none.
+        dropped: connections that had to make room.
         expires: of the certificate.
         lag: of the event loop.
     """
@@ -26,6 +27,7 @@ class WebhookMetrics:
     reviews: Counter
     durations: Histogram
     refusals: Counter
+    dropped: Counter
     expires: Gauge
     lag: LoopLag
 
@@ -47,6 +49,11 @@ class WebhookMetrics:
                 "Requests that were no review, by the HTTP status that they got",
                 ("status",),
             ),
+            dropped=registry.counter(
+                "dra_gpu_webhook_dropped_connections_total",
+                "Connections that were closed since too many were open: those that have said nothing for longest, or "
+                "new ones where all are being answered",
+            ),
             expires=registry.gauge(
                 "dra_gpu_webhook_certificate_expiry_timestamp_seconds",
                 "Until when the certificate in use is valid, in seconds since 1970; 0 before there is one",
@@ -62,6 +69,10 @@ class WebhookMetrics:
     def refused(self, status: int) -> None:
         """Count a request that was answered with a status of 400 or more."""
         self.refusals.labels(str(status)).inc()
+
+    def hung_up(self) -> None:
+        """Count a connection that was closed to make room."""
+        self.dropped.inc()
 
     def certificate(self, expires: float) -> None:
         """Note until when the certificate in use is valid."""

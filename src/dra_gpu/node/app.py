@@ -268,6 +268,8 @@ class NodePlugin:
                     publishing,
                     server.registration.registered.is_set,
                     events,
+                    statuses,
+                    waiting,
                     vendor,
                     machine.known_instance,
                     mps,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dra_gpu.apiserver.claim_status import ClaimStatusWriter
 from dra_gpu.apiserver.events import EventRecorder
 from dra_gpu.apiserver.publisher import SlicePublisher
 from dra_gpu.claims.journal import Journal
@@ -11,6 +12,7 @@ from dra_gpu.inventory.devices import Inventory
 from dra_gpu.inventory.model import MigInstance, MigPlacement
 from dra_gpu.mps.service import MpsService
 from dra_gpu.node.publishing import Publishing
+from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.base import Vendor
 
 
@@ -26,6 +28,8 @@ class Observed:
         publishing: decides about them.
         registered: whether the kubelet has the driver registered.
         events: of this instance.
+        statuses: of claims' devices, on their way to the API server.
+        waiting: claims that wait for a device.
         vendor: of the GPUs.
         instance_of: returns the GPU instance behind a partition, as far as it is known without a call.
         mps: the MPS service, where there is one.
@@ -38,6 +42,8 @@ class Observed:
     publishing: Publishing
     registered: Callable[[], bool]
     events: EventRecorder
+    statuses: ClaimStatusWriter
+    waiting: WaitingClaims
     vendor: Vendor
     instance_of: Callable[[str, MigPlacement], MigInstance | None]
     mps: MpsService | None

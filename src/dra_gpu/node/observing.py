@@ -85,6 +85,13 @@ class NodeObserver:
         metrics.registered.set(it.registered())
         metrics.published.set(it.publisher.settled.is_set())
         metrics.events_dropped.set(it.events.dropped)
+        metrics.dropped.replace(
+            {
+                ("claim-statuses",): float(it.statuses.dropped),
+                ("events",): float(it.events.dropped),
+                ("waiting-claims",): float(it.waiting.dropped),
+            }
+        )
         metrics.journal_bytes.set(await it.journal.size())
         inventory = it.inventory()
         sick = len(inventory.sick)

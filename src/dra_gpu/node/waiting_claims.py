@@ -43,16 +43,22 @@ class WaitingClaims:
     known: Callable[[Sequence[str]], Awaitable[frozenset[str]]]
     on_free: Callable[[ClaimRef], None]
     period: float = LOOK_SECONDS
+    dropped: int = 0
+    """How many claims were not remembered, since too many wait: the kubelet calls again by itself, later."""
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _some: asyncio.Event = field(default_factory=asyncio.Event)
 
     def refused(self, ref: ClaimRef, refusal: Refusal) -> None:
         """Take note of a refusal; one that nobody's leaving would change is none to wait for."""
         self._waits.pop(ref.uid, None)
-        if refusal.holders and len(self._waits) < _MOST:
+        if not refusal.holders:
+            return
+        if len(self._waits) < _MOST:
             until = asyncio.get_running_loop().time() + FORGET_SECONDS
             self._waits[ref.uid] = _Wait(ref, refusal.holders, until)
             self._some.set()
+        else:
+            self.dropped += 1
 
     def answered(self, ref: ClaimRef) -> None:
         """Take note of a claim that was prepared, or is not wanted any more."""

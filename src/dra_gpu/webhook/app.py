@@ -119,7 +119,7 @@ async def serve(
         reviews = Reviewer(counts)
         stack.callback(reviews.close)
         routes = Routes(serving, {reviewer.PATH: reviews.handle, **(more or {})})
-        server = HttpsServer(routes.handle, on_refusal=counts.refused)
+        server = HttpsServer(routes.handle, on_refusal=counts.refused, on_drop=counts.hung_up)
         await server.start(None, chosen.port, serving.context)
         _log.info("the webhook listens", port=server.port)
         keeping = asyncio.create_task(certificate.run(), name="certificate")

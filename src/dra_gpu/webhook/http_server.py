@@ -106,14 +106,20 @@ class HttpsServer:
         handle: makes the answer; an exception becomes a 500.
         limits: what one client may cost.
         on_refusal: called with every status of 400 or more.
+        on_drop: called for every connection that is closed since too many are open.
     """
 
     def __init__(
-        self, handle: Handler, limits: Limits | None = None, on_refusal: Callable[[int], None] = lambda _: None
+        self,
+        handle: Handler,
+        limits: Limits | None = None,
+        on_refusal: Callable[[int], None] = lambda _: None,
+        on_drop: Callable[[], None] = lambda: None,
     ) -> None:
         self._handle = handle
         self._limits = limits or Limits()
         self._on_refusal = on_refusal
+        self._on_drop = on_drop
         self._listener: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._held = 0
@@ -159,9 +165,11 @@ class HttpsServer:
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= self._limits.connections and not self._drop_one():
-            writer.transport.abort()
-            return
+        if len(self._connections) >= self._limits.connections:
+            self._on_drop()
+            if not self._drop_one():
+                writer.transport.abort()
+                return
         connection = _Connection(reader, writer)
         self._connections[task] = connection
         try:

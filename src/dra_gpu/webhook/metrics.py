@@ -24,6 +24,10 @@ class WebhookMetrics(Protocol):
         """Count a request that was answered with a status of 400 or more."""
         ...
 
+    def hung_up(self) -> None:
+        """Count a connection that was closed since too many were open."""
+        ...
+
     def certificate(self, expires: float) -> None:
         """Note until when the certificate in use is valid, in seconds since 1970."""
         ...
@@ -36,6 +40,9 @@ class NoMetrics:
         """Count nothing."""
 
     def refused(self, status: int) -> None:
+        """Count nothing."""
+
+    def hung_up(self) -> None:
         """Count nothing."""
 
     def certificate(self, expires: float) -> None:

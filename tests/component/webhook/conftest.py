@@ -24,6 +24,7 @@ class Counted:
         self.reviews = []
         self.refusals = []
         self.expires = []
+        self.dropped = 0
 
     def reviewed(self, kind, operation, outcome, seconds):
         assert seconds >= 0
@@ -31,6 +32,9 @@ class Counted:
 
     def refused(self, status):
         self.refusals.append(status)
+
+    def hung_up(self):
+        self.dropped += 1
 
     def certificate(self, expires):
         self.expires.append(expires)
@@ -45,7 +49,7 @@ class Webhook:
         self.serving = Serving(self.counted.certificate)
         self.reviewer = Reviewer(self.counted, **options)
         self.routes = Routes(self.serving, {"/validate": self.reviewer.handle})
-        self.server = HttpsServer(self.routes.handle, limits or Limits(), self.counted.refused)
+        self.server = HttpsServer(self.routes.handle, limits or Limits(), self.counted.refused, self.counted.hung_up)
 
     async def start(self):
         self.serving.install(self.material.serving)

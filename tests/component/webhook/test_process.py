@@ -5,19 +5,23 @@ import os
 import re
 import signal
 import sys
+import time
 from contextlib import asynccontextmanager
 
 import pytest
 import yaml
 
+from tests.component.node.scraping import Scraper
 from tests.component.webhook.cluster import bundle, put_configuration, put_secret
 from tests.component.webhook.test_https import BAD, GOOD
 from tests.component.webhook.tls import PATIENCE, PLACE, connected
+from tests.unit.validation.manifests import claim, request
+from tests.unit.webhook.questions import review
 
 
 @asynccontextmanager
 async def process(tmp_path, server, *more):
-    """Run `dra-gpu webhook` with a kubeconfig; yields it and its port once it listens."""
+    """Run `dra-gpu webhook` with a kubeconfig; yields it, its port once it listens, and who scrapes it."""
     kubeconfig = tmp_path / "kubeconfig"
     entry = {"name": "c", "cluster": {"server": server.url}}
     context = {"name": "c", "context": {"cluster": "c", "user": ""}}
@@ -35,14 +39,21 @@ async def process(tmp_path, server, *more):
         stderr=asyncio.subprocess.PIPE,
     )
     try:
+        metrics = 0
         async with asyncio.timeout(PATIENCE):
             while b"the webhook listens" not in (line := await running.stderr.readline()):
                 assert line, "it ended before it listened"
-        yield running, int(re.search(rb'"port": (\d+)', line)[1])
+                metrics = port_in(line) if b"serving metrics" in line else metrics
+        yield running, port_in(line), Scraper(metrics)
     finally:
         if running.returncode is None:
             running.kill()
         await running.wait()
+
+
+def port_in(line):
+    """The port that a line of the log names."""
+    return int(re.search(rb'"port": (\d+)', line)[1])
 
 
 async def said(running, words):
@@ -56,7 +67,7 @@ async def said(running, words):
 async def test_it_makes_its_certificate_answers_reviews_and_ends_when_asked(tmp_path, api_server):
     put_configuration(api_server)
     put_secret(api_server)
-    async with process(tmp_path, api_server) as (running, port):
+    async with process(tmp_path, api_server) as (running, port, _):
         await said(running, b"new connections are shown another certificate")
 
         async with connected(port, bundle(api_server)) as client:
@@ -70,12 +81,39 @@ async def test_it_makes_its_certificate_answers_reviews_and_ends_when_asked(tmp_
                 assert await running.wait() == 0
 
 
+async def test_it_tells_what_it_was_asked_and_answered_in_few_words_whatever_came(tmp_path, api_server):
+    put_configuration(api_server)
+    async with process(tmp_path, api_server, "--http-endpoint=127.0.0.1:0") as (running, port, scrape):
+        await said(running, b"new connections are shown another certificate")
+        async with connected(port, bundle(api_server)) as client:
+            for asked in (GOOD, BAD, BAD):
+                await client.review(asked)
+            for number in range(20):
+                odd = {"group": f"g{number}.example.com", "version": f"v{number}", "kind": f"Kind{number}"}
+                await client.review(review(claim(request(cls=f"class-{number}")), kind=odd))
+                await client.request("GET", f"/nowhere/{number}")
+        found = await scrape.families()
+
+    reviews = found.matching("dra_gpu_webhook_reviews_total")
+    told = {(one.labels["kind"], one.labels["operation"], one.labels["outcome"]): one.value for one in reviews}
+    assert told == {
+        ("ResourceClaim", "CREATE", "allowed"): 1,
+        ("ResourceClaim", "CREATE", "denied"): 2,
+        ("other", "CREATE", "foreign"): 20,
+    }
+    assert found.value("dra_gpu_webhook_refused_requests_total", status="404") == 20
+    assert found.value("dra_gpu_webhook_review_duration_seconds_count") == 23
+    assert found.value("dra_gpu_webhook_certificate_expiry_timestamp_seconds") > time.time()
+    assert found.value("dra_gpu_webhook_dropped_connections_total") == 0
+    assert found.value("dra_gpu_build_info", component="webhook") == 1
+
+
 async def test_files_of_cert_manager_need_no_cluster(tmp_path, api_server, webhook):
     (tmp_path / "tls.crt").write_bytes(webhook.material.serving.certificate)
     (tmp_path / "tls.key").write_bytes(webhook.material.serving.key)
     files = (f"--tls-cert-file={tmp_path}/tls.crt", f"--tls-private-key-file={tmp_path}/tls.key")
 
-    async with process(tmp_path, api_server, *files) as (running, port):
+    async with process(tmp_path, api_server, *files) as (running, port, _):
         await said(running, b"new connections are shown another certificate")
         async with connected(port, webhook.material.authorities) as client:
             assert (await client.review(GOOD))["allowed"]

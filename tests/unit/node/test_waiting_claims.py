@@ -3,6 +3,7 @@
 import pytest
 
 from dra_gpu.claims.outcome import ClaimRef, Refusal, RefusalKind
+from dra_gpu.node import waiting_claims
 from dra_gpu.node.waiting_claims import WaitingClaims
 
 WAITS = ClaimRef("team-a", "next", "u2")
@@ -25,6 +26,17 @@ def told() -> list[ClaimRef]:
 
 def held(*holders: str) -> Refusal:
     return Refusal("held", retryable=True, kind=RefusalKind.HELD, holders=frozenset(holders))
+
+
+async def test_more_claims_than_can_be_remembered_are_counted(told, monkeypatch):
+    monkeypatch.setattr(waiting_claims, "_MOST", 2)
+    waiting = WaitingClaims(Journal("u0").known, told.append)
+
+    for number in range(5):
+        waiting.refused(ClaimRef("team-a", f"c{number}", f"c{number}"), held("u0"))
+    waiting.refused(ClaimRef("team-a", "c0", "c0"), held("u0"))
+
+    assert waiting.dropped == 3
 
 
 async def test_a_claim_is_told_once_when_one_of_its_holders_has_gone(told):
