@@ -14,6 +14,8 @@ from dra_gpu_sim.apiserver.store import Obj, ObjectStore, timestamp
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+_STATUS_LATER = ("resourceclaims", "claimresizes")
+"""Kinds whose status is set through the subresource only, as by the real server."""
 
 
 class Handlers:
@@ -61,8 +63,8 @@ class Handlers:
     def create(self, route: Route, obj: Obj) -> Obj:
         """Admit and store a new object."""
         admitted = self._admit(route, obj, None)
-        if route.served.has_status and route.served.plural == "resourceclaims":
-            admitted.pop("status", None)  # set through the subresource only, as for the real claims
+        if route.served.plural in _STATUS_LATER:
+            admitted.pop("status", None)
         return self._store.create(route.served, route.namespace, admitted)
 
     def _update(self, route: Route, body: bytes, _content_type: str) -> tuple[int, Obj]:

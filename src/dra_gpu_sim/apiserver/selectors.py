@@ -9,9 +9,11 @@ from dra_gpu_sim.apiserver.resources import ServedResource
 
 Matcher = Callable[[Mapping[str, Any]], bool]
 
-# Field selectors that the real server knows, by plural. Source: K8s v1.37 pkg/registry, strategy.go of each kind.
+# Field selectors that the real server knows, by plural. Source: K8s v1.37 pkg/registry, strategy.go of each kind; of
+# ClaimResize the selectableFields of its definition.
 _FIELDS: dict[str, frozenset[str]] = {
     "resourceslices": frozenset({"spec.driver", "spec.nodeName", "spec.pool.name"}),
+    "claimresizes": frozenset({"status.nodeName"}),
     "pods": frozenset({"spec.nodeName", "status.phase", "spec.schedulerName"}),
     "events": frozenset(
         {

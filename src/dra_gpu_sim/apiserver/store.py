@@ -147,6 +147,8 @@ class ObjectStore:
                 return copy.deepcopy(old)
             marked = copy.deepcopy(old)
             marked["metadata"]["deletionTimestamp"] = timestamp()
+            if not graceful:  # Source: K8s v1.37 apiserver/pkg/registry/generic/registry/store.go, markAsDeleting
+                marked["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
             return self._commit(key, old, marked)
         return self._commit(key, old, None)
 

@@ -13,10 +13,15 @@ import pytest
 
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.client import HttpKubernetesApi
-from dra_gpu.apiserver.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_gpu.apiserver.kubernetes_api import Selection, WatchEvent, WatchOptions
+from dra_gpu.apiserver.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource, Unstructured
 from dra_gpu_sim.apiserver.server import ApiServer
+from tests.component.apiserver.conftest import PATIENCE
 
 Obj = dict[str, Any]
+RESIZES = Resource(
+    "resource.dra-gpu.dev", "v1alpha1", "claimresizes", "ClaimResize", namespaced=True, type=Unstructured
+)
 
 
 def slice_of(*devices: Obj, counters: list[Obj] | None = None) -> Obj:
@@ -150,6 +155,56 @@ async def test_an_object_with_finalizers_is_marked_and_goes_with_the_last_of_the
     assert server.objects("resourceclaims") == []
 
 
+async def test_of_a_resize_that_is_created_the_status_is_dropped_and_comes_by_its_subresource_alone(
+    server: ApiServer, api: HttpKubernetesApi
+) -> None:
+    await api.create(RESIZES, {"metadata": {"name": "c"}, "spec": {}, "status": {"nodeName": "n"}}, "ns")
+    assert "status" not in server.objects("claimresizes")[0]
+    await api.patch(RESIZES, {"status": {"nodeName": "n"}}, "c", "ns")
+    assert "status" not in server.objects("claimresizes")[0]
+    await api.patch(RESIZES, {"status": {"nodeName": "n"}}, "c", "ns", subresource="status")
+    assert server.objects("claimresizes")[0]["status"] == {"nodeName": "n"}
+
+
+async def test_the_generation_of_a_resize_counts_changes_of_its_spec_and_its_deletion_and_none_of_its_status(
+    server: ApiServer, api: HttpKubernetesApi
+) -> None:
+    def generation() -> int:
+        return server.objects("claimresizes")[0]["metadata"]["generation"]
+
+    await api.create(RESIZES, {"metadata": {"name": "c", "finalizers": ["x/y"]}, "spec": {}}, "ns")
+    await api.patch(RESIZES, {"status": {"phase": "Pending"}}, "c", "ns", subresource="status")
+    assert generation() == 1
+    await api.patch(RESIZES, {"spec": {"capacity": {"memory": "1Gi"}}}, "c", "ns")
+    assert generation() == 2
+    await api.delete(RESIZES, "c", "ns")
+    assert generation() == 3
+
+
+async def test_resizes_are_selected_and_watched_by_the_node_of_their_status(
+    server: ApiServer, api: HttpKubernetesApi
+) -> None:
+    for name, node in (("here", "n"), ("there", "m")):
+        server.put("claimresizes", {"metadata": {"name": name}, "spec": {}, "status": {"nodeName": node}}, "ns")
+    mine = Selection(field_selector="status.nodeName=n")
+    listed = await api.list(RESIZES, mine)
+    seen: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def deliver(event: WatchEvent[Unstructured]) -> None:
+        if event.object is not None:
+            seen.put_nowait((event.type, event.object.metadata.name))
+
+    watch = asyncio.create_task(api.watch(RESIZES, mine, WatchOptions(listed.resource_version), deliver))
+    await api.patch(RESIZES, {"status": {"nodeName": "n"}}, "there", "ns", subresource="status")
+    await api.patch(RESIZES, {"status": {"nodeName": ""}}, "here", "ns", subresource="status")
+
+    assert [one.metadata.name for one in listed.items] == ["here"]
+    async with asyncio.timeout(PATIENCE):
+        assert [await seen.get(), await seen.get()] == [("ADDED", "there"), ("DELETED", "here")]
+    watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
+
+
 async def test_a_whole_collection_can_be_deleted_by_field_as_the_kubelet_does(server: ApiServer) -> None:
     server.put("resourceslices", slice_of())
     other = slice_of()
@@ -162,8 +217,6 @@ async def test_a_whole_collection_can_be_deleted_by_field_as_the_kubelet_does(se
 
 
 async def test_an_unknown_field_selector_is_a_bad_request(server: ApiServer, api: HttpKubernetesApi) -> None:
-    from dra_gpu.apiserver.kubernetes_api import Selection
-
     with pytest.raises(errors.BadRequestError, match="field label not supported"):
         await api.list(RESOURCE_SLICES, Selection(field_selector="spec.colour=red"))
 
