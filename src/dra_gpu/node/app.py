@@ -55,6 +55,7 @@ from dra_gpu.node.observed import Observed
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
+from dra_gpu.node.staying import stay
 from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
 
@@ -90,6 +91,8 @@ def main(arguments: Sequence[str]) -> int:
     if leave and not plugin.left:
         _log.error("the driver has not left the node: run it again")
         return 1
+    if leave and chosen.stay:
+        asyncio.run(stay(chosen.http_endpoint, chosen.metrics_path))
     return 0
 
 
@@ -293,7 +296,7 @@ class NodePlugin:
         # Two megabytes that a node which nobody scrapes does not pay.
         from dra_gpu.node.observing import NodeObserver
 
-        observer = NodeObserver(driver)
+        observer = NodeObserver(driver, leaving=self._leave)
         try:
             await observer.serve(chosen.http_endpoint, chosen.metrics_path, stack)
         except OSError as error:

@@ -20,9 +20,11 @@ class NodeObserver:
 
     Args:
         driver: our driver name.
+        leaving: this instance takes the driver off the node; as long as it is there, it has not.
     """
 
-    def __init__(self, driver: str) -> None:
+    def __init__(self, driver: str, *, leaving: bool = False) -> None:
+        self._leaving = leaving
         self.pods = PodsOfClaims()
         self.registry = Registry("node")
         self.metrics = NodeMetrics.of(self.registry, driver)
@@ -75,7 +77,14 @@ class NodeObserver:
         async def published() -> str:
             return "it has just started" if self._observed is None else self._observed.publishing.problem
 
-        return (Check("registered", registered), Check("published", published))
+        async def left() -> str:
+            return "the driver has not left this node yet: see the log"
+
+        return (
+            (Check("left", left),)
+            if self._leaving
+            else (Check("registered", registered), Check("published", published))
+        )
 
     async def _refresh(self) -> None:
         it, metrics = self._observed, self.metrics

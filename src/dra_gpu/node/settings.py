@@ -60,6 +60,7 @@ class Settings:
         reconcile_period: seconds between two comparisons with the API server.
         http_endpoint: where metrics and health are served; None for nowhere.
         metrics_path: of the metrics there.
+        stay: whoever has left the node waits to be ended.
         log_level: one of debug, info, warning, error.
     """
 
@@ -93,6 +94,7 @@ class Settings:
     reconcile_period: float
     http_endpoint: Address | None
     metrics_path: str
+    stay: bool
     log_level: str
 
 
@@ -137,6 +139,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         reconcile_period=found.reconcile_period,
         http_endpoint=found.http_endpoint,
         metrics_path=found.metrics_path,
+        stay=found.stay,
         log_level=found.log_level,
     )
 
@@ -251,6 +254,15 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=seconds)
     add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=seconds)
     http_flags(add)
+    add(
+        "--stay",
+        None,
+        "false",
+        "with `leave`: wait to be ended when nothing is left, as the pod of a DaemonSet must, which is started again",
+        type=_switch,
+        nargs="?",
+        const=True,
+    )
     add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     return parser
 

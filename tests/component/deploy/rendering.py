@@ -106,6 +106,9 @@ VALUE_SETS = {
     "MPS pods left as they are": {"image": {"tag": "v9.9.9"}, "mps": {"image": {"tag": "v9.9.8"}}},
     "uninstalled whoever holds GPUs": {"uninstallCheck": {"enabled": False}},
     "no vendor": {"vendors": {"nvidia": {"enabled": False}}},
+    "leaving the nodes": {
+        "kubeletPlugin": {"leave": True, "updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}
+    },
     "everything": {
         "migProfiles": ["1g.10gb", "3g.40gb+me"],
         "sharedMigProfiles": ["3g.40gb"],

@@ -15,8 +15,15 @@ from tests.component.deploy.rendering import VALUE_SETS, rendered
 from tests.component.go_programs import builds_go
 
 pytestmark = builds_go
+
+
+def parse_node(arguments, environment):
+    """As `dra-gpu node` does; `leave` is a word before its flags."""
+    return node_settings.parse(arguments[1:] if arguments[:1] == ["leave"] else arguments, environment)
+
+
 PARSERS = {
-    "node": node_settings.parse,
+    "node": parse_node,
     "mps": mps_settings.parse,
     "controller": controller_settings.parse,
     "webhook": webhook_settings.parse,
@@ -67,6 +74,7 @@ def test_each_program_takes_the_flags_it_is_given(name):
     for program, flags, environment in processes(name):
         assert PARSERS[program](flags, environment) is not None
         given = [flag.partition("=")[0] for flag in flags]
+        assert [word for word in given if not word.startswith("--")] in ([], ["leave"])
         assert len(given) == len(set(given))
 
 
@@ -143,6 +151,14 @@ def test_the_controllers_lease_is_the_one_that_its_role_names():
 
 def test_without_the_mps_service_shares_are_time_slices():
     assert settings_of("node", "whole GPUs alone, nothing shared").mps_socket is None
+
+
+def test_whoever_leaves_the_nodes_waits_there_to_be_ended():
+    (leaving,) = [flags for program, flags, _ in processes("leaving the nodes") if program == "node"]
+
+    assert leaving[0] == "leave"
+    assert settings_of("node", "leaving the nodes").stay
+    assert not settings_of("node", "default").stay
 
 
 def test_node_plugin_and_mps_service_meet_at_one_socket():

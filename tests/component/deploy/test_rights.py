@@ -169,6 +169,17 @@ def test_the_node_plugin_is_upgraded_with_two_instances_at_once_and_time_to_end_
     assert not [port for container in pod["containers"] for port in container.get("ports", ()) if "hostPort" in port]
 
 
+def test_the_driver_leaves_all_nodes_at_once_whatever_an_upgrade_would_do():
+    (one,) = [one for one in rendered("leaving the nodes").of_kind("DaemonSet") if component(one) == "node"]
+    (container,) = one["spec"]["template"]["spec"]["containers"]
+
+    assert one["spec"]["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"},
+    }
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
 def test_the_kubelet_asks_the_node_plugin_for_its_health_where_that_is_served():
     def container(name):
         (one,) = [one for one in rendered(name).of_kind("DaemonSet") if component(one) == "node"]

@@ -1,9 +1,13 @@
 """The driver leaves a node for good: no pod stays Terminating, and the node is as it was before the driver came."""
 
+import re
+
 from tests.component.node.node_under_fire import until
+from tests.component.node.scraping import Scraper
 from tests.component.upgrade.held import DEVICES, EVERY_KIND, HeldNode
 
 NOT_YET = "the driver cannot leave this node yet"
+LEFT = "nothing of the driver is on this node"
 
 
 def of_the_driver(held: HeldNode) -> dict[str, object]:
@@ -97,6 +101,28 @@ async def test_who_is_told_to_end_before_leaves_everything_as_it_is_and_says_so(
     assert set(held.states().values()) == {"prepared"}
     await held.give_back()
     assert held.left() == {}
+
+
+async def test_the_pod_of_a_daemonset_stays_when_it_has_left_and_is_ready_only_then(held):
+    def ports() -> list[str]:
+        lines = [line for line in leaving.read_log().splitlines() if "serving metrics and health" in line]
+        return re.findall(r'"port": (\d+)', "".join(lines))
+
+    serving = await held.start()
+    await held.hold("whole")
+    await held.stop(serving)
+    leaving = await held.start("--stay", "--http-endpoint=127.0.0.1:0", leave=True)
+    await until(lambda: NOT_YET in leaving.read_log())
+    meanwhile = await Scraper(int(ports()[-1])).get("/readyz")
+
+    await held.give_back()
+    await held._ended(until(lambda: LEFT in leaving.read_log() and len(ports()) == 2))
+    afterwards = await Scraper(int(ports()[-1])).get("/readyz")
+
+    assert meanwhile == (503, "[-] left: the driver has not left this node yet: see the log\nfailed\n")
+    assert afterwards == (200, "ok\n")
+    assert of_the_driver(held) == {}
+    assert await leaving.stop() == 0
 
 
 async def test_the_driver_comes_back_to_a_node_that_it_has_left(held):
