@@ -5,21 +5,25 @@ our name with the kubelet; slices of our name that are not ours are the publishe
 GPU to two pods, and neither would know. When the other is gone, publishing goes on by itself.
 """
 
-import asyncio
+import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from dra_gpu.api import quantity
 from dra_gpu.apiserver import errors
+from dra_gpu.apiserver.backoff import Backoff
+from dra_gpu.apiserver.clock import Clock, SystemClock
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.resources import NODES, Node
 from dra_gpu.kubelet.foreign import ForeignRegistration, RegistrySearch
 
-# A device plugin that is installed later shows within this time; a GET of one object costs the server nothing.
+# A device plugin that is installed later shows within this time; a GET of one object costs the server little, and those
+# of a thousand nodes that started together must not come together: each waits for between half and all of it.
 LOOK_SECONDS = 10.0
+SOONEST = 0.5
 FIRST_RETRY_SECONDS = 0.5
 
 _log = structlog.get_logger(__name__)
@@ -57,6 +61,7 @@ class Masters:
         extended_resources: names under which device plugins offer this vendor's GPUs.
         on_master: told the master, or None when there is none; first when it is known, then at each change.
         on_trouble: told what a person has to act on, as an Event's reason and note.
+        clock: for the time between two looks.
     """
 
     api: KubernetesApi
@@ -66,13 +71,14 @@ class Masters:
     extended_resources: Collection[str]
     on_master: Callable[[str | None], None]
     on_trouble: Callable[[str, str], None]
+    clock: Clock = field(default_factory=SystemClock)
     _told: str | None = None
     _known: bool = False
     _complaint: str = ""
 
     async def run(self) -> None:
         """Look until cancelled."""
-        retry = FIRST_RETRY_SECONDS
+        retry = Backoff(FIRST_RETRY_SECONDS, LOOK_SECONDS)
         while True:
             try:
                 node = await self.api.get(NODES, self.node_name)
@@ -80,13 +86,13 @@ class Masters:
                 if str(error) != self._complaint:
                     self._complaint = str(error)
                     _log.warning("the Node object cannot be read; nothing is published before", reason=self._complaint)
-                await asyncio.sleep(retry)
-                retry = min(2 * retry, LOOK_SECONDS)
+                await self.clock.sleep(retry.next(error.retry_after))
                 continue
-            retry, self._complaint = FIRST_RETRY_SECONDS, ""
+            retry.reset()
+            self._complaint = ""
             registrations = await self.search.foreign(self.own_sockets)
             self._tell(find_master(node, self.extended_resources, registrations))
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.clock.sleep(LOOK_SECONDS * random.uniform(SOONEST, 1))  # noqa: S311 - spreads load
 
     def _tell(self, master: str | None) -> None:
         if self._known and master == self._told:

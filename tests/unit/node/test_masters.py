@@ -1,11 +1,15 @@
+import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from dra_gpu.api.resource_v1 import ObjectMeta
+from dra_gpu.apiserver.errors import UnavailableError
 from dra_gpu.apiserver.resources import Node, NodeStatus
 from dra_gpu.kubelet.foreign import ForeignRegistration
-from dra_gpu.node.masters import find_master
+from dra_gpu.node.masters import LOOK_SECONDS, Masters, find_master
+from tests.unit.apiserver.virtual_clock import VirtualClock
 
 RESOURCES = ("nvidia.com/gpu",)
 
@@ -35,3 +39,49 @@ def test_another_driver_registered_under_our_name_is_a_master():
     foreign = ForeignRegistration(Path("/registry/x-reg.sock"), "/plugins/x.sock")
 
     assert "/registry/x-reg.sock" in find_master(node(), RESOURCES, [foreign])
+
+
+NODES = 300
+
+
+class Fleet:
+    """All nodes' looks at their Node objects, on one clock."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.away = False
+        self.asked: list[float] = []
+
+    async def get(self, resource, name):
+        self.asked.append(self.clock.now())
+        if self.away:
+            raise UnavailableError("get", "nodes", detail="it is away")
+        return node(cpu="2")
+
+    async def foreign(self, own):
+        return []
+
+    async def run(self) -> None:
+        told = []
+        ours = (self, "node-a", self, (), RESOURCES, told.append, lambda *_: None)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(NODES):
+                group.create_task(Masters(*ours, clock=self.clock).run())
+
+    def most_in_a_second(self, since: float) -> int:
+        return max(Counter(int(at) for at in self.asked if at >= since).values())
+
+
+@pytest.mark.case("C160")
+@pytest.mark.parametrize("away", [False, True])
+async def test_nodes_that_started_together_do_not_ask_together_for_ever(away):
+    fleet = Fleet()
+    fleet.away = away
+    running = asyncio.ensure_future(fleet.run())
+    await fleet.clock.advance(8 * LOOK_SECONDS)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert fleet.most_in_a_second(0) == NODES  # nobody is kept waiting at the start
+    assert fleet.most_in_a_second(5 * LOOK_SECONDS) < NODES / 3
+    assert len(fleet.asked) >= NODES * 8
