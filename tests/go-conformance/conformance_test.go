@@ -25,6 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/config"
 	"k8s.io/kubernetes/pkg/kubelet/pluginmanager"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -310,4 +311,63 @@ func TestDuringARollingUpdateNoPrepareFails(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// healthSoon waits until the kubelet would write this about the device of a pod's container into the pod's status.
+func healthSoon(t *testing.T, kubelet *kubelet, pod *v1.Pod, want v1.ResourceHealthStatus, message string) {
+	t.Helper()
+	deadline := time.Now().Add(patient)
+	for {
+		status := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main"}}}
+		kubelet.manager.UpdateAllocatedResourcesStatus(klog.Background(), pod, status)
+		told := status.ContainerStatuses[0].AllocatedResourcesStatus
+		if len(told) == 1 && len(told[0].Resources) == 1 && told[0].Resources[0].Health == want {
+			if got := ptr.Deref(told[0].Resources[0].Message, ""); got != message {
+				t.Fatalf("the message is %q, want %q", got, message)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the pod's status says %+v, want %s", told, want)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func signalPlugin(t *testing.T, plugin plugin, number syscall.Signal) {
+	t.Helper()
+	if err := plugin.Process.Signal(number); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAPodsStatusFollowsTheHealthOfItsDevice(t *testing.T) {
+	dirs, client := newDirectories(t), fake.NewClientset()
+	kubelet := startKubelet(t, dirs, client)
+	plugin := startPlugin(t, dirs, "")
+	pod := newPod(t, client, "one")
+	prepareSoon(t, kubelet, pod)
+	healthSoon(t, kubelet, pod, v1.ResourceHealthStatusHealthy, "")
+
+	signalPlugin(t, plugin, syscall.SIGUSR1)
+	healthSoon(t, kubelet, pod, v1.ResourceHealthStatusUnhealthy, "XID 79")
+
+	signalPlugin(t, plugin, syscall.SIGUSR2)
+	healthSoon(t, kubelet, pod, v1.ResourceHealthStatusHealthy, "")
+}
+
+func TestHealthIsUnknownWithoutThePluginAndComesBackWithIt(t *testing.T) {
+	dirs, client := newDirectories(t), fake.NewClientset()
+	kubelet := startKubelet(t, dirs, client)
+	plugin := startPlugin(t, dirs, "")
+	pod := newPod(t, client, "one")
+	prepareSoon(t, kubelet, pod)
+	healthSoon(t, kubelet, pod, v1.ResourceHealthStatusHealthy, "")
+
+	_ = plugin.Process.Kill()
+	_ = plugin.Wait()
+	healthSoon(t, kubelet, pod, v1.ResourceHealthStatusUnknown, "")
+
+	startPlugin(t, dirs, "")
+	healthSoon(t, kubelet, pod, v1.ResourceHealthStatusHealthy, "")
 }

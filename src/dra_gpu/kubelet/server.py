@@ -14,7 +14,7 @@ again. So:
 2. Running calls are waited for, up to the grace. What is left then is cancelled and given time to undo its steps.
 3. The registration socket goes. The DRA socket still answers until the kubelet has closed its connection (its loop
    takes a second), so that no call in between meets a closed door.
-4. The DRA socket goes.
+4. The DRA socket goes, and with it the health streams, which nobody waits for.
 
 Each step is bounded; the sum stays below Kubernetes' 30 s. ResourceSlices are nobody's business here.
 """
@@ -29,6 +29,7 @@ import structlog
 from dra_gpu.kubelet.calls import RunningCalls
 from dra_gpu.kubelet.connections import GrpcSocket
 from dra_gpu.kubelet.dra import ClaimCalls, DraV1, DraV1Beta1
+from dra_gpu.kubelet.health import HealthFeed, HealthV1, HealthV1Alpha1
 from dra_gpu.kubelet.registration import PluginIdentity, Registration, RegistrationReport, RegistrationState
 from dra_gpu.kubelet.service import ClaimService
 from dra_gpu.kubelet.sockets import SocketPaths
@@ -62,7 +63,8 @@ class KubeletServer:
     """Serves the kubelet for one driver.
 
     Made inside a running event loop. `start`, then `watch_sockets` in the caller's task group, then `stop`.
-    `registration.registered` says whether the kubelet sends claims here.
+    `registration.registered` says whether the kubelet sends claims here. With `health` it is told, too, how well
+    devices are.
     """
 
     def __init__(
@@ -72,12 +74,15 @@ class KubeletServer:
         service: ClaimService,
         instance: str,
         report: Callable[[RegistrationReport], None] | None = None,
+        health: HealthFeed | None = None,
     ) -> None:
         self.paths = paths
         self.running = RunningCalls()
         self.registration = RegistrationState(driver, report)
         calls = ClaimCalls(driver, service, self.running)
         services: list[IServable] = [DraV1(calls), DraV1Beta1(calls)]
+        if health is not None:
+            services += [HealthV1(health), HealthV1Alpha1(health)]
         identity = PluginIdentity(driver, str(paths.service), advertised(services), instance)
         self._dra = GrpcSocket(paths.service, services, self.registration.connected, self.registration.disconnected)
         self._registry = GrpcSocket(
