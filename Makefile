@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := .venv-node
 
-.PHONY: help demo test check format e2e cluster cluster-down bench lab chart proto docs schemas metrics-doc reference locks conformance clean
+.PHONY: help demo test check format e2e cluster cluster-down bench lab chart crds proto docs schemas metrics-doc reference locks conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +66,10 @@ proto: $(VENV)/.installed ## regenerate the gRPC code from the .proto files
 schemas: $(VENV)/.installed ## write docs/schemas: JSON schemas of what users write, from the types that read it
 	@$(BIN)/python tools/schemas.py
 
-chart: $(VENV)/.installed ## write what the Helm chart has from the manifests in deploy/, and docs/values.md
+crds: $(VENV)/.installed ## write deploy/crds.yaml: the kinds of this driver, from the types that read them
+	@$(BIN)/python tools/crds.py
+
+chart: crds ## write what the Helm chart has from the manifests in deploy/, and docs/values.md
 	@$(BIN)/python tools/chart.py
 
 metrics-doc: $(VENV)/.installed ## write docs/metrics.md: every metric, from its definition

@@ -20,8 +20,8 @@ from lab.simulated import SimulatedGpus
 
 _DEPLOY = Path(__file__).parent.parent / "deploy"
 # What a cluster needs for plugins that run as host processes. The chart and what belongs to its pods lie beside them.
-# The first one makes the namespace that the others are in.
-_MANIFESTS = ("rbac/node.yaml", "rbac", "deviceclasses.yaml", "policies.yaml")
+# rbac/node.yaml makes the namespace that the others are in.
+_MANIFESTS = ("crds.yaml", "rbac/node.yaml", "rbac", "deviceclasses.yaml", "policies.yaml")
 _APPLY_WITHIN_SECONDS = 120.0
 _STOP_WITHIN_SECONDS = 30.0
 _PUBLISH_WITHIN_SECONDS = 90.0

@@ -25,6 +25,8 @@ _LABELS = '  labels:\n    {{- include "dra-driver-gpu.labels" . | nindent 4 }}\n
 _ANNOTATIONS = (
     "  {{- with .Values.serviceAccount.annotations }}\n  annotations:\n    {{- toYaml . | nindent 4 }}\n  {{- end }}\n"
 )
+# With a kind go all objects of it: an uninstall leaves it, an upgrade renews it.
+_KEPT = "  annotations:\n    helm.sh/resource-policy: keep\n"
 # The name and the namespace in the plain manifests; `dra-gpu.dev` is a domain and stays.
 _OURS = "dra-gpu"
 _LEFT = re.compile(rf"(?<![\w.-]){_OURS}(?![\w-]*\.dev)")
@@ -58,6 +60,7 @@ class Source:
 
 _WEBHOOK = ".Values.webhook.enabled"
 SOURCES = (
+    Source("crds.yaml", ".Values.crds.create"),
     Source("rbac/node.yaml"),
     Source("rbac/controller.yaml", ".Values.controller.enabled"),
     # Somebody else's certificate is a file: nothing is asked of the cluster.
@@ -118,6 +121,8 @@ def _document(source: Source, text: str) -> str:
         text = f"{{{{- if .Values.serviceAccount.create }}}}\n{text.rstrip()}\n{_ANNOTATIONS}{{{{- end }}}}\n"
     if kind in _RIGHTS and source.rights_condition:
         text = f"{{{{- if {source.rights_condition} }}}}\n{text.rstrip()}\n{{{{- end }}}}\n"
+    if kind == "CustomResourceDefinition":
+        text = text.replace(_LABELS, f"{_LABELS}{_KEPT}", 1)
     if kind == "DeviceClass":
         text = _optional_resource(text)
     if kind == "ValidatingWebhookConfiguration":

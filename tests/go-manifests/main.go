@@ -17,6 +17,7 @@ import (
 	policy "k8s.io/api/policy/v1"
 	rbac "k8s.io/api/rbac/v1"
 	resource "k8s.io/api/resource/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
@@ -24,7 +25,7 @@ import (
 func main() {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionregistration.AddToScheme, apps.AddToScheme, batch.AddToScheme, coordination.AddToScheme,
+		admissionregistration.AddToScheme, apiextensions.AddToScheme, apps.AddToScheme, batch.AddToScheme, coordination.AddToScheme,
 		core.AddToScheme, networking.AddToScheme, policy.AddToScheme, rbac.AddToScheme, resource.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {

@@ -58,8 +58,8 @@ class MpsSettings(_Wire, frozen=True):
     """Limits of each process on a whole GPU or partition that a claim shares among its own containers by MPS.
 
     Attributes:
-        active_thread_percentage: percent of the SMs, 1 to 100; None leaves it as it is.
-        pinned_device_memory_limit: a quantity; None leaves it as it is.
+        active_thread_percentage: percent of the SMs, 1 to 100; without it, it stays as it is.
+        pinned_device_memory_limit: a quantity of at least 1Mi; without it, it stays as it is.
     """
 
     active_thread_percentage: int | None = None
@@ -90,7 +90,7 @@ class Target(_Said, frozen=True):
         driver: our driver's name.
         pool: name of the pool, which is the name of the node.
         device: name of the device.
-        share_id: the share; None for a device that is had whole.
+        share_id: the share; none for a device that is had whole.
     """
 
     claim_uid: str
@@ -138,7 +138,7 @@ class NodeStatus(_Said, frozen=True):
         in_force: amounts that the claim cannot exceed (any more).
         applies_to: for whom they are in force, by capacity.
         waiting_for: processes that keep a lower (or higher) limit from coming into force; at most ten.
-        give_back: what it would publish beyond the hardware for this claim, as soon as `reserved_round` is `round`.
+        give_back: what it would publish beyond the hardware for this claim, as soon as `reservedRound` is `round`.
         given_back: what the server has of it.
         round: counts the times that it began to give back.
         released_round: the last round of which the server has nothing any more.
@@ -176,11 +176,11 @@ class ClaimResizeStatus(_Said, frozen=True):
         growths: what it has been allocated beyond.
         permitted: allocated + growths that are not releasing: limit in force + given back may never exceed it.
         wanted: what the node is to bring into force as far as `permitted` allows; checked against the bounds.
-        time_slice: to be set; None leaves it.
-        mps: to be set; None leaves it.
+        time_slice: to be set; without it, it stays.
+        mps: to be set; without it, it stays.
         reserved_round: the node's round for which the claim's `status.reservedFor` has this object, so that a forced
             deletion of its pods cannot free what was given back; 0 for none.
-        free: what the device has left, told with INSUFFICIENT_CAPACITY.
+        free: what the device has left, told with phase InsufficientCapacity.
         node: what the node plugin says.
     """
 
@@ -217,7 +217,7 @@ class ClaimResizeMeta(_Wire, frozen=True):
 
 
 class ClaimResize(_Wire, frozen=True):
-    """The object."""
+    """How much an allocated ResourceClaim should have while its pods run; it has the name of the claim."""
 
     api_version: str = API_VERSION
     kind: str = KIND

@@ -44,11 +44,12 @@ def render(schema: Schema) -> str:
 
 
 def _schema(wanted: type[msgspec.Struct]) -> Schema:
-    (root,), definitions = _components([wanted])
+    (root,), definitions = components([wanted])
     return {"$schema": DIALECT} | root | {"definitions": definitions}
 
 
-def _components(wanted: list[type[msgspec.Struct]]) -> tuple[list[Schema], dict[str, Schema]]:
+def components(wanted: list[type[msgspec.Struct]]) -> tuple[list[Schema], dict[str, Schema]]:
+    """Return schemas of types, and of everything that they refer to by `#/definitions/NAME`."""
     roots, found = msgspec.json.schema_components(wanted, schema_hook=_hook, ref_template="#/definitions/{name}")
     for name, schema in found.items():
         schema.pop("title", None)
@@ -87,7 +88,7 @@ def _manifest() -> Schema:
     objects: dict[tuple[str, str], type[msgspec.Struct]] = {**shapes, **domains, **domains_v2}
     configs = [wanted for known in opaque.KINDS.values() for wanted in known.values()]
     distinct = list(dict.fromkeys([*objects.values(), *configs]))
-    roots, definitions = _components(distinct)
+    roots, definitions = components(distinct)
     root_of = dict(zip(distinct, roots, strict=True))
     definitions["Opaque"]["allOf"] = [
         {

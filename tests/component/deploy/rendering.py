@@ -70,6 +70,7 @@ VALUE_SETS = {
         "deviceClasses": {"create": False},
         "networkPolicy": {"enabled": False},
     },
+    "somebody else's kinds": {"crds": {"create": False}},
     "no extended resource": {"deviceClasses": {"extendedResource": False}},
     "names": {
         "nameOverride": "gpus",
@@ -105,10 +106,10 @@ VALUE_SETS = {
     },
     "MPS pods left as they are": {"image": {"tag": "v9.9.9"}, "mps": {"image": {"tag": "v9.9.8"}}},
     "uninstalled whoever holds GPUs": {"uninstallCheck": {"enabled": False}},
-    "no vendor": {"vendors": {"nvidia": {"enabled": False}}},
     "leaving the nodes": {
         "kubeletPlugin": {"leave": True, "updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}
     },
+    "no vendor": {"vendors": {"nvidia": {"enabled": False}}},
     "everything": {
         "migProfiles": ["1g.10gb", "3g.40gb+me"],
         "sharedMigProfiles": ["3g.40gb"],

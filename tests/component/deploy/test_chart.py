@@ -91,7 +91,7 @@ def test_a_long_release_name_is_cut_and_not_refused():
 @every_set
 def test_all_of_a_namespace_goes_into_one(name):
     cluster_wide = {
-        "ClusterRole", "ClusterRoleBinding", "DeviceClass", "ValidatingAdmissionPolicy",
+        "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "DeviceClass", "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
     }  # fmt: skip
     wanted = VALUE_SETS[name].get("namespaceOverride", NAMESPACE)
@@ -190,3 +190,10 @@ def test_extra_edits_reach_the_driver_as_the_file_it_reads(tmp_path):
 
     assert json.loads(file.read_text()) == {"containerEdits": VALUE_SETS["everything"]["extraEdits"]}
     assert load_extra_edits(file).env == ("CUDA_CACHE_PATH=/tmp/cuda",)
+
+
+def test_a_kind_stays_when_the_release_goes_for_all_its_objects_would_go_with_it():
+    (kind,) = rendered("default").of_kind("CustomResourceDefinition")
+
+    assert kind["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert rendered("somebody else's kinds").of_kind("CustomResourceDefinition") == []
