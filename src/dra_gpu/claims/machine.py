@@ -38,6 +38,7 @@ class NodeMachine:
         holders: returns who holds partitions of a GPU, from the journal.
         time_slices: returns who has set the time slice of a GPU that several claims have, from the journal.
         mps: the MPS service; None where sharing by MPS is not enabled.
+        on_destroyed: told the UUID of the GPU and the place of each partition that was destroyed.
     """
 
     def __init__(
@@ -50,13 +51,14 @@ class NodeMachine:
         holders: Holders,
         time_slices: TimeSliceHolders = _nobody,
         mps: MpsService | None = None,
+        on_destroyed: Callable[[str, MigPlacement], None] = lambda _gpu, _placement: None,
     ) -> None:
         self._vendor = vendor
         self._inventory = inventory
         self._budgets = budgets
         self._holders = holders
         self._time_slices = time_slices
-        self._partitions = NodePartitions(vendor, self._gpu)
+        self._partitions = NodePartitions(vendor, self._gpu, on_destroyed)
         self._shares = NodeShares(mps)
         self._specs = NodeSpecs(vendor, specs, self._published)
 

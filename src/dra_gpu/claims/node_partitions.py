@@ -16,11 +16,18 @@ class NodePartitions:
     Args:
         vendor: makes them.
         gpu: returns a working GPU by its UUID; raises VendorError where there is none.
+        on_destroyed: told each partition that is there no more: the next one at its place is another one.
     """
 
-    def __init__(self, vendor: Vendor, gpu: Callable[[str], Gpu]) -> None:
+    def __init__(
+        self,
+        vendor: Vendor,
+        gpu: Callable[[str], Gpu],
+        on_destroyed: Callable[[str, MigPlacement], None] = lambda _gpu, _placement: None,
+    ) -> None:
         self._vendor = vendor
         self._gpu = gpu
+        self._on_destroyed = on_destroyed
         self._instances: dict[tuple[str, MigPlacement], MigInstance] = {}
         self._modes: dict[str, bool] = {}
         self._doubted: set[str] = set()
@@ -130,6 +137,7 @@ class NodePartitions:
         """
         self._instances.pop((gpu, placement), None)
         await self._vendor.destroy_mig_instance(self._gpu(gpu), placement)
+        self._on_destroyed(gpu, placement)
 
     async def _look(self, gpu: str, placement: MigPlacement) -> MigInstance | None:
         found = await self._vendor.mig_instance(self._gpu(gpu), placement)

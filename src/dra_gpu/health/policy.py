@@ -172,7 +172,7 @@ def _of_probe(probe: HealthProbe, epoch: int, now: datetime, silent: int) -> Ite
         return Fault(kind, severity, value, text, _whole_seconds(now), now, epoch)
 
     if probe.lost:
-        text = f"the GPU is lost{f' ({probe.problem})' if probe.problem else ''}: reset it, or reboot the node"
+        text = f"the GPU is lost: {probe.problem or 'reset it, or reboot the node'}"
         yield fault(FaultKind.LOST, Severity.LOST, text)
     elif silent >= SILENT_LOOKS:
         yield fault(FaultKind.UNRESPONSIVE, Severity.CORDON, "the GPU does not answer: reset it if this lasts")
