@@ -225,6 +225,9 @@ class Vendor(Protocol):
                 UNSUPPORTED where it cannot be reset by itself; or the tool failed.
         """
 
+    def presence(self) -> Hashable:
+        """Return a mark of the GPUs that are there: equal as long as none comes or goes. A few system calls."""
+
     def pod_of(self, pid: int) -> str | None:
         """Return the UID of the pod that a process runs in; None where that cannot be told. A few system calls."""
 

@@ -221,6 +221,9 @@ class FakeVendor:
     async def scan(self) -> Scan:
         raise NotImplementedError
 
+    def presence(self) -> None:
+        return None
+
     async def watch_health(self, gpus, report, ready) -> None:
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ answers None: only the UUID is mandatory, and no optional query ever removes a G
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,16 @@ _KINDS = {
 class Nvml:
     """NVML, open while it is being used and closed otherwise, so that a GPU can be reset or put into MIG mode."""
 
-    def __init__(self, find_library: Callable[[], Path]) -> None:
+    def __init__(self, find_library: Callable[[], Path], presence: Callable[[], Hashable] = lambda: None) -> None:
         """Remember how to find the library; nothing is loaded yet.
 
         Args:
             find_library: returns the path of `libnvidia-ml.so.1`; called at each opening until one loads.
+            presence: returns a mark of the GPUs that the kernel driver has now.
         """
         self._find_library = find_library
+        self._presence = presence
+        self._listed: Hashable = None
         self._lock = threading.Lock()
         self._users = 0
 
@@ -49,6 +52,11 @@ class Nvml:
     def is_open(self) -> bool:
         """Whether anybody in this process uses it now."""
         return self._users > 0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is open and lists other GPUs than there are: those that were there when it was initialised."""
+        return self.is_open and self._listed != self._presence()
 
     def open(self) -> None:
         """Initialise NVML, or count one more user of it.
@@ -77,6 +85,7 @@ class Nvml:
                 raise VendorError(
                     FailureKind.TRANSIENT, f"NVML: {path} cannot be loaded ({error}): check the driver installation"
                 ) from error
+        self._listed = self._presence()  # before: whoever comes meanwhile makes it stale
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:

@@ -21,12 +21,16 @@ from dra_gpu.vendors.nvidia import memory_limits, nodes
 from dra_gpu.vendors.nvidia.capabilities import Capabilities
 from dra_gpu.vendors.nvidia.driver_root import DriverRoot, find_nvml, find_program
 from dra_gpu.vendors.nvidia.edits import NvidiaEdits
+from dra_gpu.vendors.nvidia.event_watch import EventWatch
 from dra_gpu.vendors.nvidia.fabric_manager import FabricManager
-from dra_gpu.vendors.nvidia.gate import Gate
+from dra_gpu.vendors.nvidia.gate import Gate, StillInUseError
 from dra_gpu.vendors.nvidia.mig import Partitioning
 from dra_gpu.vendors.nvidia.nvml import Nvml
+from dra_gpu.vendors.nvidia.presence import Presence
+from dra_gpu.vendors.nvidia.probes import Probes
 from dra_gpu.vendors.nvidia.resetting import Resetting
 from dra_gpu.vendors.nvidia.scan import READ_SECONDS, Scanner
+from dra_gpu.vendors.nvidia.session import Session
 from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.nvidia.usage import Usage
@@ -38,6 +42,8 @@ DRIVER_NAME = "gpu.nvidia.com"
 _CALL_SECONDS = 15.0
 # Changing the MIG mode takes seconds, and so does an instance when several GPUs are partitioned at once.
 _MIG_SECONDS = 60.0
+# The event watch leaves NVML within half a second; any other call ends sooner or hangs.
+_REOPEN_SECONDS = 5.0
 
 T = TypeVar("T")
 
@@ -56,6 +62,7 @@ class NvidiaHost:
         driver_proc_root: a procfs in which the driver shows the numbers of MIG instances.
         cgroup_root: where the unified cgroup hierarchy is mounted.
         gpu_timeout: seconds after which a GPU that has not told its facts is left out.
+        boot_id: of this boot; what sysfs tells of GPUs means nothing in another one.
     """
 
     driver_root: HostDirectory
@@ -67,6 +74,7 @@ class NvidiaHost:
     driver_proc_root: Path = Path("/proc")
     cgroup_root: Path = Path("/sys/fs/cgroup")
     gpu_timeout: float = READ_SECONDS
+    boot_id: str = ""
 
 
 class NvidiaVendor:
@@ -79,11 +87,14 @@ class NvidiaVendor:
         root = host.driver_root.process
         self._proc_root = host.proc_root
         self._usage = Usage()
-        self._usage_opened = False
         self._pod_cgroups = PodCgroups(host.cgroup_root)
-        self._nvml = Nvml(lambda: find_nvml(root))
+        self._presence = Presence(host.sysfs_root, host.dev_root.process, host.boot_id)
+        self._nvml = Nvml(lambda: find_nvml(root), self._presence.mark)
         self._gate = Gate()
         self._watchdog = Watchdog()
+        self._usage_session = Session(self._nvml, self._watchdog)
+        self._probes = Probes(self._nvml, self._watchdog, self._presence)
+        self._event_watch = EventWatch(self._nvml, self._gate, self._watchdog)
         self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
         self._fabric_manager = FabricManager([root, *([host.host_root.process] if host.host_root else [])])
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
@@ -111,6 +122,10 @@ class NvidiaVendor:
 
     async def scan(self) -> Scan:
         """See `vendors.base.Vendor.scan`."""
+        if self._nvml.is_stale:
+            with suppress(StillInUseError):  # a call that hangs; the next look tries again
+                async with self._gate.closed(_REOPEN_SECONDS):
+                    pass
         async with self._gate.use():
             seen = await self._scanner.scan()
         return replace(seen, gpus=await self._fabric_manager.with_partitions(seen.gpus))
@@ -179,16 +194,8 @@ class NvidiaVendor:
     async def _usage_of_all(
         self, wanted: Mapping[str, tuple[Gpu, Sequence[str]]]
     ) -> Mapping[str, GpuUsage | VendorError]:
-        if not self._usage_opened:
-            await self._watchdog.call("NVML", "nvmlInit_v2", self._nvml.open, _CALL_SECONDS)
-            self._usage_opened = True
-        try:
+        async with self._usage_session.opened():
             found = await asyncio.gather(*(self._usage_of(gpu, cgroups) for gpu, cgroups in wanted.values()))
-        finally:
-            if not self._watchdog.stuck:  # a call that hangs may still be inside the library
-                self._usage_opened = False
-                with suppress(VendorError):
-                    await self._watchdog.call("NVML", "nvmlShutdown", self._nvml.close, _CALL_SECONDS)
         return dict(zip(wanted, found, strict=True))
 
     async def _usage_of(self, gpu: Gpu, cgroups: Sequence[str]) -> GpuUsage | VendorError:
@@ -206,11 +213,16 @@ class NvidiaVendor:
         ready: Callable[[Sequence[str]], None],
     ) -> None:
         """See `vendors.base.Vendor.watch_health`."""
-        raise NotImplementedError
+        await self._event_watch.run(gpus, report, ready)
 
     async def probe_health(self, gpus: Sequence[Gpu]) -> tuple[HealthProbe, ...]:
         """See `vendors.base.Vendor.probe_health`."""
-        raise NotImplementedError
+        async with self._gate.use():
+            return await self._probes.of(gpus)
+
+    def presence(self) -> Hashable:
+        """See `vendors.base.Vendor.presence`."""
+        return self._presence.mark()
 
     def pod_of(self, pid: int) -> str | None:
         """See `vendors.base.Vendor.pod_of`."""

@@ -1,0 +1,137 @@
+"""Watches GPUs by NVML's events, for as long as somebody wants it, with one thread that waits.
+
+NVML is open while one watches, and with it every GPU. Whoever has to close it, for a reset or to find GPUs that came
+later, asks by the `Gate`: the wait ends within half a second, and the watch goes on when the gate opens again. What
+happens in between is not told as an event; who looks at the GPUs finds it.
+
+A lost GPU ends every wait at once, as often as one waits. It is left out, told once, and tried again now and then.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from dra_gpu.inventory.model import Gpu
+from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.vendors.health import HealthEvent, HealthEventKind
+from dra_gpu.vendors.nvidia.events import EventSet, LostGpuError
+from dra_gpu.vendors.nvidia.gate import Gate
+from dra_gpu.vendors.nvidia.nvml import Nvml
+from dra_gpu.vendors.nvidia.session import Session
+from dra_gpu.vendors.watchdog import Watchdog
+
+# How long a wait lasts: so late at most is it noticed that somebody wants NVML closed.
+WAIT_MS = 500
+# A GPU that was lost and answers again is watched again after so long at most.
+RETRY_SECONDS = 5.0
+_CALL_SECONDS = 15.0
+_SUBJECT = "NVML's events"
+
+T = TypeVar("T")
+
+Report = Callable[[HealthEvent], None]
+Ready = Callable[[Sequence[str]], None]
+
+
+class EventWatch:
+    """Watches GPUs, one watch at a time.
+
+    Args:
+        nvml: the library of this process.
+        gate: who uses it.
+        watchdog: by which blocking calls run.
+    """
+
+    def __init__(self, nvml: Nvml, gate: Gate, watchdog: Watchdog) -> None:
+        self._session = Session(nvml, watchdog)
+        self._gate = gate
+        self._watchdog = watchdog
+
+    async def run(self, gpus: Sequence[Gpu], report: Report, ready: Ready) -> None:
+        """See `vendors.base.Vendor.watch_health`."""
+        wanted = tuple(gpu.uuid for gpu in gpus)
+        told = _Told(report, ready)
+        while True:
+            async with self._gate.use(), self._session.opened():
+                await self._while_open(wanted, told)
+            # Nobody is watched, or NVML is wanted closed: then the gate makes this wait as long as it takes.
+            await asyncio.sleep(0 if told.watched else RETRY_SECONDS)
+
+    async def _while_open(self, wanted: Sequence[str], told: "_Told") -> None:
+        """Watch until somebody wants NVML closed, or there is nobody to watch."""
+        left_out: frozenset[str] | None = None
+        while not self._gate.closing:
+            events = await self._blocking("nvmlEventSetCreate", EventSet)
+            try:
+                await self._add(events, wanted, told)
+                if not events.watched:
+                    return
+                if events.lost == left_out:
+                    raise VendorError(
+                        FailureKind.LOST,
+                        "NVML: nvmlEventSetWait_v2 says that a GPU is lost, and none is; they are looked at instead",
+                    )
+                left_out = events.lost if await self._listen(events, wanted, told) else None
+            finally:
+                if not self._watchdog.stuck:
+                    await self._blocking("nvmlEventSetFree", events.close)
+
+    async def _listen(self, events: EventSet, wanted: Sequence[str], told: "_Told") -> bool:
+        """Hand events on until NVML has to be closed, or the set is of no use because a GPU of it is lost.
+
+        Returns:
+            Whether the first wait ended so: then the next set must leave more out.
+        """
+        loop = asyncio.get_running_loop()
+        retry, first = loop.time() + RETRY_SECONDS, True
+        while not self._gate.closing:
+            try:
+                found = await self._blocking("nvmlEventSetWait_v2", lambda: events.wait(WAIT_MS))
+            except LostGpuError:
+                return first
+            first = False
+            for event in found:
+                told.report(event)
+            if events.lost and loop.time() >= retry:
+                await self._add(events, wanted, told)
+                retry = loop.time() + RETRY_SECONDS
+        return False
+
+    async def _add(self, events: EventSet, wanted: Sequence[str], told: "_Told") -> None:
+        meanwhile: list[HealthEvent] = []
+        await self._blocking("nvmlDeviceRegisterEvents", lambda: events.add(wanted, meanwhile.append))
+        for event in meanwhile:
+            told.report(event)
+        told.of(events)
+
+    async def _blocking(self, what: str, call: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
+        return await _to_its_end(self._watchdog.call(_SUBJECT, what, call, seconds))
+
+
+class _Told:
+    """What has been told of, so that it is told once."""
+
+    def __init__(self, report: Report, ready: Ready) -> None:
+        self.report = report
+        self._ready = ready
+        self.watched: tuple[str, ...] | None = None
+        self._lost: frozenset[str] = frozenset()
+
+    def of(self, events: EventSet) -> None:
+        """Tell what differs from the last time: who is watched, and who is lost."""
+        for uuid in sorted(events.lost - self._lost):
+            self.report(HealthEvent(uuid, HealthEventKind.LOST, detail="NVML does not reach it any more"))
+        self._lost = events.lost
+        if events.watched != self.watched:
+            self.watched = events.watched
+            self._ready(events.watched)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await something whose thread must not be left behind when this task is cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
