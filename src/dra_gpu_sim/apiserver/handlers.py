@@ -108,7 +108,7 @@ class Handlers:
         options = _decode(body) if body else {}
         conditions = options.get("preconditions") or {}
         grace = options.get("gracePeriodSeconds", route.query.get("gracePeriodSeconds"))
-        graceful = route.served.plural == "pods" and str(grace) != "0" and self._is_scheduled(route)
+        graceful = route.served.plural == "pods" and self._ends_slowly(route, grace)
         return 200, self._store.delete(
             route.served,
             route.namespace,
@@ -129,8 +129,13 @@ class Handlers:
             "items": doomed,
         }
 
-    def _is_scheduled(self, route: Route) -> bool:
-        return bool(self._store.get(route.served, route.namespace, route.name).get("spec", {}).get("nodeName"))
+    def _ends_slowly(self, route: Route, grace: object) -> bool:
+        """Tell whether the kubelet has to end a pod first. Source: K8s v1.37 pkg/registry/core/pod/strategy.go."""
+        pod = self._store.get(route.served, route.namespace, route.name)
+        spec = pod.get("spec", {})
+        if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return False
+        return str(spec.get("terminationGracePeriodSeconds", 30) if grace is None else grace) != "0"
 
     def _admit(self, route: Route, obj: Mapping[str, Any], old: Obj | None) -> Obj:
         new = copy.deepcopy(dict(obj))

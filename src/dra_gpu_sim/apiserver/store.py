@@ -52,6 +52,11 @@ class ObjectStore:
         """A copy of one object; 404 if there is none."""
         return copy.deepcopy(self._find(served, namespace, name))
 
+    def find(self, served: ServedResource, namespace: str, name: str) -> Obj | None:
+        """A copy of one object; None if there is none."""
+        found = self._objects.get((served.key, namespace if served.namespaced else "", name))
+        return copy.deepcopy(found)
+
     def list(
         self, served: ServedResource, namespace: str = "", matches: Callable[[Obj], bool] | None = None
     ) -> list[Obj]:

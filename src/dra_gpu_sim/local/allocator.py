@@ -41,9 +41,32 @@ def allocate(
     Raises:
         UnschedulableError: the claim does not fit on the node now, or never will.
     """
+    return allocate_together([claim], classes=classes, slices=slices, claims=claims, node=node)[0]
+
+
+def allocate_together(
+    wanted: Sequence[dict[str, Any]],
+    *,
+    classes: Sequence[dict[str, Any]],
+    slices: Sequence[dict[str, Any]],
+    claims: Sequence[dict[str, Any]],
+    node: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the allocations of the claims of one pod, in their order.
+
+    Args:
+        wanted: claims without an allocation.
+        classes: every DeviceClass.
+        slices: every ResourceSlice.
+        claims: every other claim; those with an allocation hold what it says.
+        node: the Node where its pod shall run.
+
+    Raises:
+        UnschedulableError: they do not fit on the node now, or never will.
+    """
     metadata = node["metadata"]
     decided = allocator.allocate(
-        _decoded([claim], ResourceClaim),
+        _decoded(wanted, ResourceClaim),
         classes=_decoded(classes, DeviceClass),
         slices=_decoded(slices, ResourceSlice),
         held=Held.of(_decoded(claims, ResourceClaim)),
@@ -51,8 +74,8 @@ def allocate(
     )
     if isinstance(decided, allocator.NotAllocated):
         raise UnschedulableError(explanation.sentence(decided))
-    allocation: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(decided.allocations[0]))
-    return allocation
+    allocations: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(decided.allocations))
+    return allocations
 
 
 def _decoded(objects: Sequence[dict[str, Any]], kind: type[_T]) -> list[_T]:
