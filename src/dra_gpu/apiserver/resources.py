@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dra_gpu.api import coordination_v1, resource_v1
+from dra_gpu.api import coordination_v1, device_taint_rule_v1, resource_v1
 
 
 class KubernetesObject(Protocol):
@@ -129,6 +129,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
     metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
     involved_object: InvolvedObject = InvolvedObject()
     reason: str = ""
+    message: str = ""
     last_timestamp: str | None = None
 
 
@@ -151,4 +152,12 @@ SLICE_METADATA = Resource(
 )
 RESOURCE_CLAIMS = Resource(
     "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True, type=resource_v1.ResourceClaim
+)
+DEVICE_TAINT_RULES = Resource(
+    "resource.k8s.io",
+    "v1",
+    "devicetaintrules",
+    device_taint_rule_v1.KIND,
+    namespaced=False,
+    type=device_taint_rule_v1.DeviceTaintRule,
 )
