@@ -134,7 +134,9 @@ class NodeStatus(_Said, frozen=True):
     Attributes:
         observed_generation: of the object, as far as `wanted` in the same read came from it.
         claim_uid: the claim that it speaks of.
-        permitted: the `permitted` that is kept to: limit in force + given back ≤ it, and the server has that.
+        permit: number of the `permitted` that is kept to. A number, since the same amounts may come twice: what was
+            said of the first must not release a growth that the node still stands on after the second.
+        permitted: that `permitted`: limit in force + given back ≤ it, and the server has that.
         in_force: amounts that the claim cannot exceed (any more).
         applies_to: for whom they are in force, by capacity.
         waiting_for: processes that keep a lower (or higher) limit from coming into force; at most ten.
@@ -149,6 +151,7 @@ class NodeStatus(_Said, frozen=True):
 
     observed_generation: int = 0
     claim_uid: str = ""
+    permit: int = 0
     permitted: dict[str, str] = {}
     in_force: dict[str, str] = {}
     applies_to: dict[str, AppliesTo] = {}
@@ -174,6 +177,7 @@ class ClaimResizeStatus(_Said, frozen=True):
         target: what is resized.
         allocated: the claim's own allocation, as quantities.
         growths: what it has been allocated beyond.
+        permit: counts the changes of `permitted`; written together with it, from the last version of the object.
         permitted: allocated + growths that are not releasing: limit in force + given back may never exceed it.
         wanted: what the node is to bring into force as far as `permitted` allows; checked against the bounds.
         time_slice: to be set; without it, it stays.
@@ -192,6 +196,7 @@ class ClaimResizeStatus(_Said, frozen=True):
     target: Target | None = None
     allocated: dict[str, str] = {}
     growths: list[Growth] = []
+    permit: int = 0
     permitted: dict[str, str] = {}
     wanted: dict[str, str] = {}
     time_slice: TimeSliceInterval | None = None
