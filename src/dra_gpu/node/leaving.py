@@ -15,6 +15,7 @@ import structlog
 
 from dra_gpu.apiserver.publisher import SlicePublisher
 from dra_gpu.claims.record import Record
+from dra_gpu.health.store import FILE_NAME
 from dra_gpu.kubelet import service
 from dra_gpu.kubelet.leftovers import living_registrations
 
@@ -119,7 +120,15 @@ class Leaving:
 
 def remove_state(state_dir: Path) -> None:
     """Remove the journal and the locks; what somebody else put there stays, and so does a journal that was damaged."""
-    for pattern in ("journal.db", "journal.db-*", "journal.db.lock", "journal.db.new", "publisher.wanted", "dra*.sock"):
+    for pattern in (
+        "journal.db",
+        "journal.db-*",
+        "journal.db.lock",
+        "journal.db.new",
+        "publisher.wanted",
+        "dra*.sock",
+        f"*{FILE_NAME}*",
+    ):
         for path in state_dir.glob(pattern):
             path.unlink(missing_ok=True)
     locks = state_dir / "locks"

@@ -16,6 +16,7 @@ from dra_gpu.inventory.model import View
 from dra_gpu.inventory.options import DEFAULT_VIEWS, ConsumableShares, consumable_shares
 from dra_gpu.kubelet import sockets
 from dra_gpu.metrics.address import Address, http_flags
+from dra_gpu.node.health_settings import HealthSettings, add_health_flags, health_settings
 from dra_gpu.node.logs import LEVELS
 
 _VIEWS = (View.GPU, View.SHARED, View.MIG, View.SHARED_MIG, View.MONITOR)
@@ -58,6 +59,7 @@ class Settings:
         rescan_period: seconds between two looks at the GPUs.
         gpu_timeout: seconds after which a GPU that does not answer is left out.
         reconcile_period: seconds between two comparisons with the API server.
+        health: how GPUs are judged.
         http_endpoint: where metrics and health are served; None for nowhere.
         metrics_path: of the metrics there.
         stay: whoever has left the node waits to be ended.
@@ -92,6 +94,7 @@ class Settings:
     rescan_period: float
     gpu_timeout: float
     reconcile_period: float
+    health: HealthSettings
     http_endpoint: Address | None
     metrics_path: str
     stay: bool
@@ -137,6 +140,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         rescan_period=found.rescan_period,
         gpu_timeout=found.gpu_timeout,
         reconcile_period=found.reconcile_period,
+        health=health_settings(found),
         http_endpoint=found.http_endpoint,
         metrics_path=found.metrics_path,
         stay=found.stay,
@@ -151,7 +155,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "Publishes this node's GPUs to Kubernetes and prepares claims on them.",
     )
 
-    add = Flags(parser, environment).add
+    flags = Flags(parser, environment)
+    add = flags.add
     parser.add_argument(
         "--vendor", required=True, choices=tuple(_DRIVER_OF_VENDOR), help="whose GPUs this instance serves"
     )
@@ -253,6 +258,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--gpu-timeout", None, 15.0, "seconds after which a GPU that does not answer is left out", type=seconds)
     add("--rescan-period", None, 60.0, "seconds between two looks at the GPUs", type=seconds)
     add("--reconcile-period", None, 600.0, "seconds between two comparisons with the API server", type=seconds)
+    add_health_flags(flags)
     http_flags(add)
     add(
         "--stay",
