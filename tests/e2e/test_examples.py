@@ -37,13 +37,13 @@ class Shows:
         gpus: how many GPUs `nvidia-smi -L` lists.
         sms: how many SMs a program may use; None where it is for looking only.
         pods: how many pods there are.
-        one_gpu: all pods have the same GPU.
+        in_all: how many GPUs all pods have together; None for `gpus` each.
     """
 
     gpus: int = 1
     sms: int | None = 132
     pods: int = 1
-    one_gpu: bool = False
+    in_all: int | None = None
 
 
 #: A new example that is not entered here fails.
@@ -52,12 +52,13 @@ SHOWN = {
     "alternatives.yaml": Shows(),
     "extended-resource.yaml": Shows(),
     "fraction-of-a-partition.yaml": Shows(sms=30),
-    "four-jobs-one-gpu.yaml": Shows(sms=26, pods=4, one_gpu=True),
+    "four-jobs-one-gpu.yaml": Shows(sms=26, pods=4, in_all=1),
     "mig-extended-resource.yaml": Shows(sms=16),
     "mig.yaml": Shows(sms=60),
     "monitor.yaml": Shows(gpus=8, sms=None),
     "mps.yaml": Shows(sms=66),
     "nvlink-pair.yaml": Shows(gpus=2, sms=None),
+    "resize-training-to-inference.yaml": Shows(sms=None, pods=4, in_all=2),
     "time-slice.yaml": Shows(),
     "whole-gpu.yaml": Shows(),
 }
@@ -150,15 +151,16 @@ def test_an_example_runs_as_it_is_and_its_pods_see_their_gpus(
     name: str, apply: Callable[[str], Path], cluster: Cluster
 ) -> None:
     file, shown = apply(name), SHOWN[name]
+    count = shown.gpus * shown.pods if shown.in_all is None else shown.in_all
     uuids = gpus_of(file, shown, cluster)
 
     # Of shares that come at once the scheduler may count some twice (see harness/namespace.py) and take another GPU.
     for _ in range(3):
-        if shown.one_gpu and len(uuids) > 1:
+        if shown.in_all is not None and len(uuids) > count:
             cluster.kubectl("delete", "-f", str(file))
             wait_until("its pods gone", lambda: not pods_of(file, cluster))
             uuids = gpus_of(apply(name), shown, cluster)
-    assert len(uuids) == (1 if shown.one_gpu else shown.gpus * shown.pods)
+    assert len(uuids) == count
 
 
 @pytest.mark.budget(20)
