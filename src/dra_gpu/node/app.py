@@ -9,9 +9,8 @@ running calls end, sockets go, slices stay for the next instance.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -41,7 +40,6 @@ from dra_gpu.inventory import slices
 from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.kubelet.foreign import RegistrySearch
-from dra_gpu.kubelet.leftovers import remove_dead_registrations
 from dra_gpu.kubelet.server import UNDO_SECONDS, KubeletServer
 from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
 from dra_gpu.mps.client import MpsClient
@@ -55,6 +53,16 @@ from dra_gpu.node.observed import Observed
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.settings import Settings
+from dra_gpu.node.starting import (
+    StartError,
+    insist,
+    listen,
+    open_journal,
+    put_in_order,
+    read_boot_id,
+    tell_damage,
+    until_stopped,
+)
 from dra_gpu.node.staying import stay
 from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
@@ -66,15 +74,7 @@ if TYPE_CHECKING:
 EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
 COMPONENT = "dra-gpu.dev/node"  # as deploy/rbac/node.yaml lets Events of the plugin through
 LEAVE = "leave"  # what makes of `dra-gpu node` the one that takes the driver off the node
-# What the start does is tried again after so long, twice as long each time: a disk comes back in seconds or not at all.
-FIRST_RETRY_SECONDS = 1.0
-LONGEST_RETRY_SECONDS = 60.0
-
 _log = structlog.get_logger(__name__)
-
-
-class StartError(Exception):
-    """The node plugin cannot run here; the message says why and what to do."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -134,19 +134,19 @@ class NodePlugin:
 
     async def _serve(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
         chosen = self._settings
-        boot_id = _read_boot_id(chosen.boot_id_file)
-        journal = _open_journal(chosen.state_dir, boot_id)
+        boot_id = read_boot_id(chosen.boot_id_file)
+        journal = open_journal(chosen.state_dir, boot_id)
         stack.push_async_callback(journal.close)
         api = self._api(stack)
         events = EventRecorder(api, COMPONENT, chosen.node_name)
-        vendor = self._vendor()
+        vendor = self._vendor(boot_id)
         observer = await self._observer(vendor.driver_name, stack)
         node = ObjectReference("v1", "Node", chosen.node_name, uid=chosen.node_name)  # as the kubelet refers to it
 
         def tell(reason: str, note: str) -> None:
             events.record(node, "Warning", reason, note)
 
-        _tell_damage(journal, tell)
+        tell_damage(journal, tell)
 
         async def own_partitions() -> frozenset[tuple[str, MigPlacement]]:
             return made_by_us(await journal.partition_holders())
@@ -239,13 +239,13 @@ class NodePlugin:
             on_master=publishing.set_master,
             on_trouble=tell,
         )
-        await _listen(server, chosen.registrar_dir, vendor.driver_name)
+        await listen(server, chosen.registrar_dir, vendor.driver_name)
 
         places = (chosen.registrar_dir, vendor.driver_name, paths.registration)
         leaving = Leaving(journal.records, reconciler.reconcile, publisher, *places)
 
         async def reconcile() -> None:
-            await _put_in_order(watch, reconciler, ready, tell)
+            await put_in_order(watch, reconciler, ready, tell)
             if self._leave:
                 await self._leave_node(leaving, stop, tell)
             await reconciler.run(chosen.reconcile_period, lambda: lock.held)
@@ -280,11 +280,11 @@ class NodePlugin:
             )
         if mps is not None:
             background["mps"] = _watch_mps(mps, journal, events, chosen.reconcile_period)
-        await _until_stopped(stop, background, server)
+        await until_stopped(stop, background, server)
 
     async def _leave_node(self, leaving: Leaving, stop: asyncio.Event, tell: Callable[[str, str], None]) -> None:
         """Let the driver leave and the process end; does not return."""
-        await _insist(leaving.run, "leaving the node", tell)
+        await insist(leaving.run, "leaving the node", tell)
         self.left = True
         stop.set()
         await asyncio.get_running_loop().create_future()
@@ -315,7 +315,7 @@ class NodePlugin:
         stack.callback(api.close)
         return api
 
-    def _vendor(self) -> NvidiaVendor:
+    def _vendor(self, boot_id: str) -> NvidiaVendor:
         chosen = self._settings
         try:
             extra = load_extra_edits(chosen.extra_edits) if chosen.extra_edits else ExtraEdits()
@@ -331,6 +331,7 @@ class NodePlugin:
             driver_proc_root=chosen.driver_proc_root,
             cgroup_root=chosen.cgroup_root,
             gpu_timeout=chosen.gpu_timeout,
+            boot_id=boot_id,
         )
         return NvidiaVendor(host, extra)
 
@@ -340,40 +341,6 @@ class NodePlugin:
             return socket_paths(chosen.registrar_dir, chosen.plugins_dir, driver, chosen.pod_uid or None)
         except SocketPathError as error:
             raise StartError(str(error)) from error
-
-
-def _tell_damage(journal: Journal, tell: Callable[[str, str], None]) -> None:
-    if journal.recovered is not None:
-        _log.error("the journal was damaged and set aside", reason=str(journal.recovered))
-        tell("JournalDamaged", str(journal.recovered))
-
-
-async def _put_in_order(
-    watch: InventoryWatch, reconciler: Reconciler, ready: asyncio.Event, tell: Callable[[str, str], None]
-) -> None:
-    """Settle what the last run left; `ready` is set as soon as claims may be served."""
-    await watch.looked.wait()
-    if await reconciler.has_unrecorded():
-        # A journal that was lost must not give away what containers hold: first find out what that is.
-        await watch.found.wait()
-        await _insist(reconciler.adopt, "finding out what containers hold", tell)
-    ready.set()
-    await _insist(reconciler.recover, "putting in order what the last run left", tell)
-
-
-async def _insist(work: Callable[[], Awaitable[object]], what: str, tell: Callable[[str, str], None]) -> None:
-    """Do what the start needs until it succeeds; a disk that cannot be read now must not end the process."""
-    wait = FIRST_RETRY_SECONDS
-    while True:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 - told, and tried again; claims are served meanwhile
-            _log.error("the start is not finished", doing=what, retry_in=wait, exc_info=error)
-            tell("StartNotFinished", f"{what} failed and is tried again: {error}")
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_RETRY_SECONDS)
-        else:
-            return
 
 
 def _watch_mps(mps: MpsClient, journal: Journal, events: EventRecorder, period: float) -> Coroutine[Any, Any, None]:
@@ -397,54 +364,3 @@ async def _drain(engine: Engine) -> None:
     left = await engine.drain(asyncio.get_running_loop().time() + UNDO_SECONDS)
     if left:
         _log.warning("claims are still in work; the next start puts them in order", claims=left)
-
-
-async def _listen(server: KubeletServer, registrar_dir: Path, driver: str) -> None:
-    try:
-        await asyncio.to_thread(remove_dead_registrations, registrar_dir, driver, server.paths.registration)
-        await server.start()
-    except OSError as error:
-        raise StartError(
-            f"{error}: stop the other instance, or give each instance its pod's UID (--pod-uid); "
-            "the kubelet's directories must exist and be writable"
-        ) from error
-
-
-async def _until_stopped(
-    stop: asyncio.Event, background: dict[str, Coroutine[Any, Any, None]], server: KubeletServer
-) -> None:
-    """Run until asked to stop; a background task that ends by itself ends the process: nothing would replace it."""
-    tasks = [asyncio.create_task(work, name=name) for name, work in background.items()]
-    stopping = asyncio.create_task(stop.wait(), name="stop")
-    try:
-        done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        await server.stop()
-        for task in done - {stopping}:
-            raise RuntimeError(f"the background task {task.get_name()!r} ended") from task.exception()
-    finally:
-        for task in (stopping, *tasks):
-            task.cancel()
-        await asyncio.gather(stopping, *tasks, return_exceptions=True)
-
-
-def _read_boot_id(path: Path) -> str:
-    try:
-        boot_id = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(
-            f"the boot id cannot be read from {path} ({error}): give its path with --boot-id-file"
-        ) from error
-    if not boot_id:
-        raise StartError(f"{path} is empty: give the file with the boot id with --boot-id-file")
-    return boot_id
-
-
-def _open_journal(state_dir: Path, boot_id: str) -> Journal:
-    try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (state_dir / "locks").mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise StartError(
-            f"state directory {state_dir} cannot be made ({error}): give a writable one with --state-dir"
-        ) from error
-    return Journal.open(state_dir, boot_id=boot_id, release=__version__)
