@@ -30,7 +30,12 @@ class ChannelAllocationMode(enum.Enum):
 
 
 class ComputeDomainChannelConfig(Strict, frozen=True, tag_field="kind", tag="ComputeDomainChannelConfig"):
-    """Config of a workload's IMEX channel; `domain_id` is the UID of its ComputeDomain."""
+    """Config of a workload's IMEX channel.
+
+    Attributes:
+        domain_id: UID of its ComputeDomain.
+        allocation_mode: how many channels it gets.
+    """
 
     domain_id: DomainUid = msgspec.field(name="domainID")
     api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(
@@ -40,7 +45,11 @@ class ComputeDomainChannelConfig(Strict, frozen=True, tag_field="kind", tag="Com
 
 
 class ComputeDomainDaemonConfig(Strict, frozen=True, tag_field="kind", tag="ComputeDomainDaemonConfig"):
-    """Config of an IMEX daemon; `domain_id` is the UID of its ComputeDomain."""
+    """Config of an IMEX daemon.
+
+    Attributes:
+        domain_id: UID of its ComputeDomain.
+    """
 
     domain_id: DomainUid = msgspec.field(name="domainID")
     api_version: Literal["resource.nvidia.com/v1beta1"] = msgspec.field(
@@ -49,7 +58,11 @@ class ComputeDomainDaemonConfig(Strict, frozen=True, tag_field="kind", tag="Comp
 
 
 class TemplateReference(Strict, frozen=True):
-    """The ResourceClaimTemplate that is made for the workload, in the ComputeDomain's namespace."""
+    """The ResourceClaimTemplate that is made for the workload, in the ComputeDomain's namespace.
+
+    Attributes:
+        name: of the template.
+    """
 
     name: str
 
@@ -62,7 +75,13 @@ class ChannelSpec(Strict, frozen=True):
 
 
 class ComputeDomainSpec(Strict, frozen=True):
-    """The spec; `num_nodes` is deprecated and gone in v1beta2."""
+    """The spec.
+
+    Attributes:
+        channel: what a workload claims in order to take part.
+        num_nodes: deprecated, and gone in v1beta2: how many nodes have to be ready before workloads start; 0 waits for
+            nobody but the workload's own node.
+    """
 
     channel: ChannelSpec
     num_nodes: int = 0

@@ -54,8 +54,7 @@ class MpsConfig(Strict, frozen=True):
     Attributes:
         default_active_thread_percentage: percent of the SMs for each client process, 1 to 100.
         default_pinned_device_memory_limit: quantity of device memory for each client process, at least 1Mi.
-        per_device_limits: the same by UUID or by index among the devices that the config governs; see
-            `default_per_device_pinned_memory_limit`.
+        default_per_device_pinned_memory_limit: the same by UUID or by index among the devices that the config governs.
         multi_user: one server for all users. Here every server is one, so that both values are met.
     """
 
@@ -109,7 +108,12 @@ class IommuBackendPolicy(enum.Enum):
 
 
 class IommuConfig(Strict, frozen=True):
-    """How a passthrough device reaches the IOMMU; the API device is /dev/iommu or /dev/vfio/vfio."""
+    """How a passthrough device reaches the IOMMU.
+
+    Attributes:
+        backend_policy: which of the kernel's interfaces is used.
+        enable_api_device: whether the container gets the API device, /dev/iommu or /dev/vfio/vfio.
+    """
 
     backend_policy: IommuBackendPolicy = IommuBackendPolicy.LEGACY_ONLY
     enable_api_device: bool | None = msgspec.field(name="enableAPIDevice", default=None)

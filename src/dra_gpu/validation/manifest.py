@@ -97,6 +97,7 @@ def _claim(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for ways in asked:
         for way in ways:
             yield from requests.check(way)
+    yield from requests.partitions(asked, f"{path}.requests")
     yield from configs.names(devices, path)
     entries, problems = configs.read(devices.get("config"), f"{path}.config")
     yield from problems

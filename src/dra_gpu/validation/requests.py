@@ -106,14 +106,35 @@ def check(way: Wanted) -> Iterator[Problem]:
     yield from _access(way)
     if way.facts is None:
         return
-    if way.facts.partition and (way.count or 0) > _MAX_PARTITIONS:
-        yield warning(
-            f"{way.path}.count",
-            f"is {way.count}, and a GPU has at most {_MAX_PARTITIONS} partitions: where they do not fit, the scheduler "
-            "tries their placements one by one until its time is up (10 s)",
+    yield from _capacity(way, way.facts)
+
+
+def partitions(asked: Sequence[Sequence[Wanted]], path: str) -> Iterator[Problem]:
+    """Yield whether a claim asks for more partitions than a GPU has, as the policy in deploy/policies.yaml counts them.
+
+    Of alternatives the one with the most counts, and a request for all of a node as one.
+
+    Args:
+        asked: the alternatives of each request.
+        path: where the requests stand.
+    """
+    most = [
+        max((way for way in ways if way.facts is not None and way.facts.partition), key=_partitions, default=None)
+        for ways in asked
+    ]
+    found = [way for way in most if way is not None]
+    number = sum(_partitions(way) for way in found)
+    if number > _MAX_PARTITIONS:
+        yield Problem(
+            f"{found[0].path}.count" if len(found) == 1 else path,
+            f"{'is' if len(found) == 1 else 'ask for'} {number}, and a GPU has at most {_MAX_PARTITIONS} partitions: "
+            "where they do not fit, the scheduler tries their placements one by one until its time is up (10 s)",
             f"make several claims of at most {_MAX_PARTITIONS}",
         )
-    yield from _capacity(way, way.facts)
+
+
+def _partitions(way: Wanted) -> int:
+    return 1 if way.ask.count is None else max(0, way.ask.count)
 
 
 def _access(way: Wanted) -> Iterator[Problem]:

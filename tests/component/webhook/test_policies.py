@@ -14,7 +14,7 @@ from dra_gpu.validation.classes import CLASSES
 from dra_gpu.webhook import admission, ownership
 from tests.component.go_programs import builds_go, go_program
 from tests.component.node.hostile_claims import mutated
-from tests.unit.validation.manifests import choice, claim, config, device_class, request
+from tests.unit.validation.manifests import choice, claim, config, device_class, errors, request
 from tests.unit.webhook.questions import KINDS, question
 
 pytestmark = builds_go
@@ -108,6 +108,32 @@ def test_of_alternatives_the_one_with_the_most_counts(refused):
         assert refused("few-partitions-a-claim", document) == []
     for document in both_kinds(alternatives("a", 3, 4), alternatives("b", 3, 4)):
         assert "asks for 8 partitions" in refused("few-partitions-a-claim", document)[0]
+
+
+def test_the_policy_counts_as_validation_does(api_server):
+    rng = random.Random(7)
+    documents = []
+    for _ in range(300):
+        wanted = []
+        for number in range(rng.randint(1, 4)):
+            counts = [rng.choice([None, 1, 2, 3, 5, 8]) for _ in range(rng.randint(1, 3))]
+            asks = [
+                {"deviceClassName": rng.choice([*PARTITIONS, "gpu.nvidia.com", "x"])}
+                | ({} if count is None else {"count": count})
+                for count in counts
+            ]
+            if len(asks) == 1:
+                wanted.append({"name": f"r{number}", "exactly": asks[0]})
+            else:
+                ways = [{"name": f"s{index}"} | ask for index, ask in enumerate(asks)]
+                wanted.append({"name": f"r{number}", "firstAvailable": ways})
+        documents += both_kinds(*wanted)
+
+    policy = {"policy": POLICIES["few-partitions-a-claim"], "requests": [asked(one) for one in documents]}
+    denied = [bool(said) for said in api_server(policy)["decisions"]]
+
+    assert denied == [any("7 partitions" in one.reason for one in errors(document)) for document in documents]
+    assert 100 < sum(denied) < 500
 
 
 def test_devices_of_other_classes_are_not_counted(refused):

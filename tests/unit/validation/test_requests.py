@@ -126,7 +126,23 @@ def test_more_partitions_than_a_gpu_has_keep_the_scheduler_busy(cls):
     slices = config("SharedGpuConfig", strategy="TimeSlicing")
     found = problems(claim(request(cls=cls, count=8), configs=[slices] if "shared" in cls else []))
 
-    assert [(problem.severity, problem.field) for problem in found] == [(Severity.WARNING, f"{PLACE}.count")]
+    assert [(problem.severity, problem.field) for problem in found] == [(Severity.ERROR, f"{PLACE}.count")]
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_partitions_are_counted_over_the_requests_of_a_claim(version, kind):
+    four, alternatives = request("a", "mig.nvidia.com", count=4), choice("b", ("x", "mig.nvidia.com"))
+    alternatives["firstAvailable"] += [{"name": "y", "deviceClassName": "mig.nvidia.com", "count": 4}]
+    whole = request("c", "gpu.nvidia.com", count=8)
+
+    problem = the_one(claim(four, alternatives, whole, version=version, kind=kind))
+
+    assert problem.field == ("spec.spec" if kind == "ResourceClaimTemplate" else "spec") + ".devices.requests"
+    assert problem.reason.startswith("ask for 8, and a GPU has at most 7 partitions")
+    assert (
+        problems(claim(request("a", "mig.nvidia.com", count=3), alternatives, whole, version=version, kind=kind)) == ()
+    )
 
 
 @pytest.mark.parametrize("count", [0, -1])

@@ -1,5 +1,6 @@
 """The schemas that editors read are those of the types that read manifests."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,17 @@ def test_claims_templates_and_classes_satisfy_it(document):
 )
 def test_what_is_misspelt_does_not(document):
     assert not valid(document, MANIFEST)
+
+
+def undescribed(schema):
+    """Fields of which an editor could say nothing; kinds, and what is Kubernetes' own, say it themselves."""
+    for name, definition in schema["definitions"].items():
+        for field, about in definition.get("properties", {}).items():
+            told = "description" in about or "$ref" in json.dumps(about)
+            if not told and field not in {"apiVersion", "kind", "metadata", "status"}:
+                yield f"{name}.{field}"
+
+
+@pytest.mark.parametrize("name", [one for one in SCHEMAS if one != "manifest"])
+def test_every_field_that_a_user_writes_says_what_it_means(name):
+    assert list(undescribed(SCHEMAS[name])) == []
