@@ -68,8 +68,16 @@ def _inject(inject: argparse.ArgumentParser) -> None:
     inject.add_argument("--delay-ms", type=int, default=0, help="answer so many milliseconds later")
     inject.add_argument("--block", action="store_true", help="hang until cleared")
     inject.add_argument("--count", type=int, help="times it happens (default: every call)")
-    inject.add_argument("--lost", action="store_true", help="the GPU falls off the bus")
-    inject.add_argument("--returned", action="store_true", help="the GPU comes back")
+    inject.add_argument("--lost", action="store_true", help="the GPU falls off the bus; with --xid, saying so before")
+    inject.add_argument("--returned", action="store_true", help="the GPU comes back, bound anew")
+    inject.add_argument("--unbound", action="store_true", help="the driver gives the GPU up")
+    inject.add_argument("--bound", action="store_true", help="the driver binds the GPU (anew)")
+    inject.add_argument("--at", metavar="ADDRESS", help="the board moves to another slot and is bound there")
+    inject.add_argument("--driver-reloaded", action="store_true", help="the kernel module is unloaded and loaded again")
+    inject.add_argument(
+        "--remapping", choices=("none", "pending", "failure"), help="memory rows to be replaced, or none left for it"
+    )
+    inject.add_argument("--fabric-health", type=lambda text: int(text, 0), help="NVML's mask of fabric health")
     inject.add_argument("--xid", type=int, help="report an Xid")
     inject.add_argument("--gi", type=int, default=NO_INSTANCE, help="GPU instance of the Xid")
     inject.add_argument("--ci", type=int, default=NO_INSTANCE, help="compute instance of the Xid")

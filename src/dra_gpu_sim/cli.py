@@ -94,6 +94,7 @@ def _faults(state: SimState, index: int) -> list[str]:
     words = ["lost"] * bool(gpu.lost) + ["absent"] * (not gpu.present)
     if gpu.recovery_action:
         words.append(f"recovery action {gpu.recovery_action}")
+    words += ["rows to be replaced"] * bool(gpu.remap_pending) + ["no rows left"] * bool(gpu.remap_failure)
     for slot in in_use(state.faults):
         if slot.builtin or slot.gpu not in (-1, index):
             continue
@@ -157,8 +158,15 @@ def _inject(options: argparse.Namespace) -> None:
         print(f"fault {serial}")
         done = True
     actions = {
-        "lost": lambda: node.lose_gpu(_one_gpu(options)),
+        "lost": lambda: node.lose_gpu(_one_gpu(options), xid=options.xid),
         "returned": lambda: node.return_gpu(_one_gpu(options)),
+        "unbound": lambda: node.unbind_gpu(_one_gpu(options)),
+        "bound": lambda: node.bind_gpu(_one_gpu(options)),
+        "at": lambda: node.bind_gpu(_one_gpu(options), options.at),
+        "driver_reloaded": node.reload_driver,
+        "remapping": lambda: node.set_remapping(
+            _one_gpu(options), pending=options.remapping == "pending", failure=options.remapping == "failure"
+        ),
         "mig_pending": lambda: node.set_mig_pending(_one_gpu(options), pending=True),
         "mig_live": lambda: node.set_mig_pending(_one_gpu(options), pending=False),
         "reboot": node.reboot,
@@ -170,7 +178,10 @@ def _inject(options: argparse.Namespace) -> None:
     if options.gpu_count is not None:
         node.set_gpu_count(options.gpu_count)
         done = True
-    if options.xid is not None:
+    if options.fabric_health is not None:
+        node.set_fabric_health(_one_gpu(options), options.fabric_health)
+        done = True
+    if options.xid is not None and not options.lost:
         node.xid(_one_gpu(options), options.xid, gi=options.gi, ci=options.ci, recovery_action=options.recovery_action)
         done = True
     elif options.recovery_action is not None:

@@ -105,16 +105,11 @@ def _fault(slot: SimFault) -> Fault:
     )
 
 
-def set_lost(state: SimState, gpu: int, *, lost: bool) -> None:
-    """Let a GPU fall off the bus, or bring it back. Waits on events notice at once."""
-    state.gpus[gpu].lost = int(lost)
-    wake(state, "event_futex")
-
-
-def set_present(state: SimState, count: int) -> None:
-    """Let the driver have bound the first ``count`` GPUs only; NVML sees it at its next initialisation."""
-    for index in range(state.gpu_count):
-        state.gpus[index].present = int(index < count)
+def lose(state: SimState, gpu: int, number: int | None = None) -> None:
+    """Let a GPU fall off the bus, with an Xid as its last word. Waits on events notice at once."""
+    if number is not None:
+        xid(state, gpu, number)
+    state.gpus[gpu].lost = 1
     wake(state, "event_futex")
 
 

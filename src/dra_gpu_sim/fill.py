@@ -8,6 +8,7 @@ from typing import Any
 
 from dra_gpu_sim import placement
 from dra_gpu_sim.boards import Board, Profile, mig_tables
+from dra_gpu_sim.hotplug import fill_energy
 from dra_gpu_sim.nvlinks import fill_links, join, set_links
 from dra_gpu_sim.state import MIG_NONE, SimFault, SimGpu, SimState
 
@@ -90,6 +91,7 @@ def _fill_gpu(gpu: SimGpu, board: Board, index: int, seed: str, *, rack: bool) -
     gpu.virtualization_mode, gpu.event_types = board.virtualization, board.events
     gpu.addressing_mode = _ADDRESSING_ATS if board.coherent else _ADDRESSING_HMM
     gpu.persistence = 1
+    fill_energy(gpu)
     gpu.power_limit_mw, gpu.power_mw, gpu.temperature = board.power_limit_mw, board.power_limit_mw // 9, 31
     _fill_place(gpu, board, index, rack=rack)
     if board.nvlink is not None:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from dra_gpu_sim import faults, tree
+from dra_gpu_sim import faults, hotplug, tree
 from dra_gpu_sim.boards import profile_named
 from dra_gpu_sim.build import build
 from dra_gpu_sim.calls import Call, read_calls
-from dra_gpu_sim.checker import Client, Gpu, Snapshot, clients, snapshot
+from dra_gpu_sim.checker import Client, Gpu, Snapshot, clients, sessions, snapshot
 from dra_gpu_sim.client import CudaClient
 from dra_gpu_sim.fill import apply_setting, fill_node, symbols_missing_in
 from dra_gpu_sim.nvlinks import set_links
@@ -178,21 +178,64 @@ class SimulatedNode:
         with self.state() as state:
             return faults.faults(state)
 
-    def lose_gpu(self, gpu: int) -> None:
-        """Let a GPU fall off the bus: every call on it answers GPU_IS_LOST."""
+    def lose_gpu(self, gpu: int, *, xid: int | None = None) -> None:
+        """Let a GPU fall off the bus, with an Xid as its last word: every call on it answers GPU_IS_LOST."""
         with self.state() as state:
-            faults.set_lost(state, gpu, lost=True)
+            faults.lose(state, gpu, xid)
 
     def return_gpu(self, gpu: int) -> None:
-        """Bring a lost GPU back, with no recovery action recommended."""
+        """Bring a lost GPU back: found on the bus again and bound anew, see :meth:`bind_gpu`."""
+        self.bind_gpu(gpu)
+
+    def bind_gpu(self, gpu: int, address: str | None = None) -> None:
+        """Let the driver bind a GPU (anew), in another slot if an address is given; it has forgotten everything.
+
+        NVML sees it at its next initialisation.
+
+        Raises:
+            ValueError: that is no free PCI address.
+        """
         with self.state() as state:
-            faults.set_lost(state, gpu, lost=False)
-            faults.set_recovery_action(state, gpu, 0)
+            if address is None:
+                hotplug.bind(state, self.root, gpu)
+            else:
+                hotplug.move(state, self.root, gpu, address)
+
+    def unbind_gpu(self, gpu: int) -> None:
+        """Let the driver give a GPU up, as for a virtual machine or before it is pulled."""
+        with self.state() as state:
+            hotplug.unbind(state, self.root, gpu)
 
     def set_gpu_count(self, count: int) -> None:
         """Let the driver have bound the first ``count`` GPUs only."""
         with self.state() as state:
-            faults.set_present(state, count)
+            for index in range(state.gpu_count):
+                if index < count and not state.gpus[index].present:
+                    hotplug.bind(state, self.root, index)
+                elif index >= count and state.gpus[index].present:
+                    hotplug.unbind(state, self.root, index)
+
+    def reload_driver(self) -> None:
+        """Unload the kernel module and load it again.
+
+        Raises:
+            RuntimeError: a process has NVML open; names it.
+        """
+        open_in = [pid for pid in sessions(self.root) if Path(f"/proc/{pid}").exists()]
+        if open_in:
+            raise RuntimeError(f"the module nvidia is in use by {', '.join(map(str, open_in))}: end them first")
+        with self.state() as state:
+            hotplug.reload_driver(state, self.root)
+
+    def set_remapping(self, gpu: int, *, pending: bool = False, failure: bool = False) -> None:
+        """Let memory rows wait for a reset to be replaced, or let none be left to replace them."""
+        with self.state() as state:
+            state.gpus[gpu].remap_pending, state.gpus[gpu].remap_failure = int(pending), int(failure)
+
+    def set_fabric_health(self, gpu: int, mask: int) -> None:
+        """Set the mask of fabric health, see NVML_GPU_FABRIC_HEALTH_MASK_*."""
+        with self.state() as state:
+            state.gpus[gpu].fabric_health_mask = mask
 
     def xid(
         self, gpu: int, number: int, *, gi: int = NO_INSTANCE, ci: int = NO_INSTANCE, recovery_action: int | None = None
@@ -297,28 +340,13 @@ class SimulatedNode:
                     slot.used = 0
 
     def reboot(self) -> None:
-        """Do to the state what a reboot does: a new boot id; instances, modes, limits, processes and sessions gone.
-
-        MIG mode survives on boards that keep it in their InfoROM (Ampere). Source: MIG User Guide r580.
-        """
+        """Do to the state what a reboot does: a new boot id; instances, modes, limits, processes and sessions gone."""
         self.boot_id_file.write_text(f"{uuid.uuid4()}\n")
         with self.state() as state:
             for table in (state.processes, state.sessions, state.limits):
                 for slot in in_use(table):
                     slot.used = 0
-            for index in range(state.gpu_count):
-                gpu = state.gpus[index]
-                for instance in in_use(gpu.gi):
-                    instance.used = 0
-                gpu.mig_current = gpu.mig_pending if gpu.mig_survives_reboot else 0
-                gpu.mig_pending = gpu.mig_current
-                gpu.compute_mode = gpu.time_slice = gpu.recovery_action = gpu.lost = 0
-                gpu.ecc_current = gpu.ecc_pending
-                for capability in self.proc_root.glob(f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi*"):
-                    shutil.rmtree(capability)
-        for node in self.dev_root.glob("nvidia-caps/nvidia-cap*"):
-            if node.name not in ("nvidia-cap1", "nvidia-cap2"):
-                node.unlink()
+            hotplug.reload_driver(state, self.root)
 
     def calls(self, name: str | None = None, *, gpu: int | None = None, pid: int | None = None) -> list[Call]:
         """The logged calls that match, in order; ``name`` may hold the wildcards of a shell."""
@@ -335,7 +363,7 @@ class SimulatedNode:
 
 
 def _remove(root: Path) -> None:
-    for name in ("driver", "bin", "views", "dev", "proc", "sys"):
+    for name in ("driver", "bin", "views", "dev", "proc", "sys", "gone"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("calls.log", "boot_id", "state"):
         (root / name).unlink(missing_ok=True)

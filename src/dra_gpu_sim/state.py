@@ -8,7 +8,7 @@ from ctypes import Array, Structure, c_char, c_int32, c_uint8, c_uint32, c_uint6
 from typing import Any, TypeVar
 
 MAGIC = 0x314D495355504744
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 
 MAX_GPUS = 64
 MAX_LINKS = 36
@@ -98,8 +98,8 @@ class SimGpu(Structure):
         *_words("profile_count link_count fabric_supported fabric_state fabric_status fabric_clique"),
         *_words("fabric_health_mask fabric_health_summary"),
         ("fabric_cluster", c_uint8 * 16),
-        ("nodeless", c_uint32),
-        *_longs("event_types memory_total memory_reserved bar1_total"),
+        *_words("nodeless bindings remap_pending remap_failure"),
+        *_longs("event_types memory_total memory_reserved bar1_total energy_base energy_since"),
         ("uuid", c_char * 64),
         ("name", c_char * 96),
         ("serial", c_char * 32),

@@ -149,11 +149,35 @@ def make_sys(root: Path, state: SimState) -> None:
             _write(bus / "drivers" / driver / name, "")
     (bus / "devices").mkdir(parents=True)
     _write(bus / "drivers_probe", "")
-    _write(root / "module" / "nvidia" / "version", f"{state.driver_version.decode()}\n")
+    make_module(root, state)
     for number, gpu in enumerate(_gpus(state)):
         if gpu.pci_device_id:
-            _make_pci_device(root, gpu, number)
+            make_pci_device(root, gpu, number)
+            link_driver(root, gpu)
     _make_numa_nodes(root, _gpus(state))
+
+
+def make_module(root: Path, state: SimState) -> None:
+    """Make what sysfs shows of the loaded kernel module."""
+    _write(root / "module" / "nvidia" / "version", f"{state.driver_version.decode()}\n")
+
+
+def link_driver(root: Path, gpu: SimGpu) -> None:
+    """Let driver and device point to each other in sysfs: the driver has bound it."""
+    driver, name = root / "bus" / "pci" / "drivers" / "nvidia", address(gpu)
+    device = (root / "bus" / "pci" / "devices" / name).resolve()
+    (driver / name).symlink_to(os.path.relpath(device, driver))
+    (device / "driver").unlink(missing_ok=True)
+    (device / "driver").symlink_to(os.path.relpath(driver, device))
+
+
+def remove_capabilities(root: Path, gpu: SimGpu) -> None:
+    """Remove what /proc and /dev show of a GPU's MIG instances."""
+    for capability in (root / "proc").glob(f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi*"):
+        for access in capability.rglob("access"):
+            minor = access.read_text().partition("DeviceFileMinor:")[2].split()[0]
+            (root / "dev" / "nvidia-caps" / f"nvidia-cap{minor}").unlink(missing_ok=True)
+        shutil.rmtree(capability)
 
 
 _LOCAL, _OTHER_SOCKET, _OTHER_SOCKET_COHERENT, _OWN_GPU, _OTHER_GPU, _UNREACHED = 10, 21, 40, 80, 120, 255
@@ -188,7 +212,8 @@ def _distance(node: int, other: int, sockets: dict[int, int], cpus: Container[in
     return _OWN_GPU if sockets[node] == sockets[other] else _OTHER_GPU
 
 
-def _make_pci_device(root: Path, gpu: SimGpu, number: int) -> None:
+def make_pci_device(root: Path, gpu: SimGpu, number: int) -> None:
+    """Make a PCI device without a driver; `number` chooses the bridge that it hangs on."""
     name = address(gpu)
     bridge = f"{gpu.pci_domain:04x}:{gpu.pci_root:02x}:{1 + number % 8:02x}.0"
     device = root / "devices" / f"pci{gpu.pci_domain:04x}:{gpu.pci_root:02x}" / bridge / name
@@ -212,9 +237,6 @@ def _make_pci_device(root: Path, gpu: SimGpu, number: int) -> None:
     (device / "drm" / f"renderD{128 + gpu.minor}").mkdir()
     relative = os.path.relpath(device, root / "bus" / "pci" / "devices")
     (root / "bus" / "pci" / "devices" / name).symlink_to(relative)
-    driver = root / "bus" / "pci" / "drivers" / "nvidia"
-    (driver / name).symlink_to(os.path.relpath(device, driver))
-    (device / "driver").symlink_to(os.path.relpath(driver, device))
     group = root / "kernel" / "iommu_groups" / str(20 + number)
     (group / "devices").mkdir(parents=True)
     (group / "devices" / name).symlink_to(os.path.relpath(device, group / "devices"))

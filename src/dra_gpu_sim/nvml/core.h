@@ -54,6 +54,7 @@ int sim_visible_count(void);
 int sim_visible(int position);        /* array index of the GPU at an NVML index */
 int sim_position(int index);          /* and back; -1 if this process does not see it */
 void sim_scan(struct sim_state *s);   /* what this process sees, decided once at initialisation */
+int sim_gone(const struct sim_state *s, int index); /* lost, unbound, or bound anew since this process initialised */
 nvmlReturn_t sim_resolve(struct ctx *c, const void *handle, u32 kinds);
 nvmlDevice_t sim_handle_for(u32 kind, u32 gpu, u64 serial);
 void sim_hold_gpu(struct sim_state *s, int index);
@@ -61,6 +62,7 @@ void sim_release_gpus(void);          /* closes what sim_hold_gpu opened */
 
 /* faults.c */
 nvmlReturn_t sim_faults(struct ctx *c);
+nvmlReturn_t sim_faults_of_gpu(struct ctx *c); /* those of the GPU alone, not those of every GPU */
 
 /* sessions.c */
 int sim_process_alive(u32 pid, u64 pid_namespace, u64 start_time);
@@ -73,6 +75,10 @@ void sim_session_close(struct sim_state *s);
 struct sim_session *sim_session_mine(struct sim_state *s);
 int sim_other_sessions(struct sim_state *s, int gpu, u32 *pids, int room); /* alive holders of a GPU's node */
 int sim_processes_on(struct sim_state *s, int gpu, u32 gi, u32 ci, u32 *pids, int room);
+
+/* health.c */
+u64 sim_energy(const struct sim_gpu *g);        /* mJ since the GPU was last reset */
+void sim_energy_restart(struct sim_gpu *g);
 
 /* events.c */
 void sim_event(struct sim_state *s, int gpu, u64 type, u64 data, u32 gi, u32 ci);

@@ -21,7 +21,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount(u32 *out) { return count(__func__, out); 
 static nvmlReturn_t give(struct ctx *c, int index, nvmlDevice_t *out) {
     c->index = index;
     c->gpu = &c->s->gpus[index];
-    if (c->gpu->lost || !c->gpu->present) return NVML_ERROR_GPU_IS_LOST;
+    if (sim_gone(c->s, index)) return NVML_ERROR_GPU_IS_LOST;
     sim_hold_gpu(c->s, index);
     *out = sim_handle_for(H_GPU, (u32)index, 0);
     return NVML_SUCCESS;
@@ -57,10 +57,8 @@ static nvmlReturn_t find_mig(struct ctx *c, int index, const char *uuid, nvmlDev
 
 /* To compare UUIDs NVML has to reach every GPU, so one lost GPU fails the search for any other. */
 static nvmlReturn_t search_uuid(struct ctx *c, const char *uuid, nvmlDevice_t *out) {
-    for (int i = 0; i < sim_visible_count(); i++) {
-        struct sim_gpu *g = &c->s->gpus[sim_visible(i)];
-        if (g->lost || !g->present) return NVML_ERROR_GPU_IS_LOST;
-    }
+    for (int i = 0; i < sim_visible_count(); i++)
+        if (sim_gone(c->s, sim_visible(i))) return NVML_ERROR_GPU_IS_LOST;
     for (int i = 0; i < sim_visible_count(); i++) {
         int index = sim_visible(i);
         if (strcmp(c->s->gpus[index].uuid, uuid) == 0) return give(c, index, out);

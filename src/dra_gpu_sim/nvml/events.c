@@ -79,8 +79,20 @@ static int take(struct ctx *c, struct sim_event_set *set, struct nvml_event *out
 
 static int watches_a_lost_gpu(const struct sim_state *s, const struct sim_event_set *set) {
     for (u32 i = 0; i < s->gpu_count; i++)
-        if (set->mask[i] && (s->gpus[i].lost || !s->gpus[i].present)) return 1;
+        if (set->mask[i] && sim_gone(s, (int)i)) return 1;
     return 0;
+}
+
+/* A wait concerns every GPU of the set: a fault of one of them is one of the wait. */
+static nvmlReturn_t faults_of_watched(struct ctx *c, const struct sim_event_set *set) {
+    nvmlReturn_t result = NVML_SUCCESS;
+    for (u32 i = 0; i < c->s->gpu_count && result == NVML_SUCCESS; i++) {
+        if (!set->mask[i]) continue;
+        c->index = (int)i;
+        result = sim_faults_of_gpu(c);
+    }
+    if (result == NVML_SUCCESS) c->index = -1;
+    return result;
 }
 
 /* TIMEOUT is the normal end; a lost GPU in the set ends every wait at once, as often as one waits. */
@@ -89,6 +101,8 @@ static nvmlReturn_t wait_event(const char *call, nvmlEventSet_t set, struct nvml
     nvmlReturn_t entered = sim_enter(&c, call);
     if (entered != NVML_SUCCESS) return sim_leave(&c, entered);
     REQUIRE_ARGUMENT(set && out);
+    entered = faults_of_watched(&c, set);
+    if (entered != NVML_SUCCESS) LEAVE(entered);
     long end = sim_now_ms() + (long)timeout_ms;
     for (;;) {
         if (take(&c, set, out)) {

@@ -32,12 +32,12 @@ static void wait_cleared(const struct sim_fault *f, u64 serial, struct sim_state
 }
 
 /* Applies every fault that matches, in the order of injection, until one answers. Locked on entry and on return. */
-nvmlReturn_t sim_faults(struct ctx *c) {
+static nvmlReturn_t apply(struct ctx *c, int of_gpu_only) {
     struct sim_state *s = c->s;
     if (!s->fault_count) return NVML_SUCCESS;
     for (u32 i = 0; i < SIM_MAX_FAULTS; i++) {
         struct sim_fault *f = &s->faults[i];
-        if (!matches(f, c)) continue;
+        if (!matches(f, c) || (of_gpu_only && f->gpu < 0)) continue;
         struct sim_fault now = *f;
         f->hits++;
         if (f->remaining > 0 && --f->remaining == 0 && !f->block) {
@@ -54,3 +54,6 @@ nvmlReturn_t sim_faults(struct ctx *c) {
     }
     return NVML_SUCCESS;
 }
+
+nvmlReturn_t sim_faults(struct ctx *c) { return apply(c, 0); }
+nvmlReturn_t sim_faults_of_gpu(struct ctx *c) { return apply(c, 1); }

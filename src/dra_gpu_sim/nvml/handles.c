@@ -14,6 +14,7 @@ static struct sim_handle instance_handles[MAX_INSTANCE_HANDLES];
 static u32 instance_handle_count;
 static int visible[SIM_MAX_GPUS];
 static int visible_count;
+static u32 seen_binding[SIM_MAX_GPUS];
 static int node_fds[SIM_MAX_GPUS]; /* of the nodes held open, plus one */
 
 /*
@@ -24,10 +25,17 @@ void sim_scan(struct sim_state *s) {
     char path[PATH_MAX + 32];
     visible_count = 0;
     for (u32 i = 0; i < s->gpu_count; i++) {
+        seen_binding[i] = s->gpus[i].bindings;
         if (!s->gpus[i].present) continue;
         snprintf(path, sizeof path, "%s/nvidia%u", sim_dev(), s->gpus[i].minor);
         if (s->gpus[i].nodeless || access(path, R_OK | W_OK) == 0) visible[visible_count++] = (int)i;
     }
+}
+
+/* A GPU that was bound anew is another one to whoever initialised before: it stays lost until the next initialisation. */
+int sim_gone(const struct sim_state *s, int index) {
+    const struct sim_gpu *g = &s->gpus[index];
+    return g->lost || !g->present || g->bindings != seen_binding[index];
 }
 
 int sim_visible_count(void) { return visible_count; }
@@ -90,7 +98,7 @@ nvmlReturn_t sim_resolve(struct ctx *c, const void *handle, u32 kinds) {
     c->kind = h->kind;
     c->index = (int)h->gpu;
     c->gpu = &c->s->gpus[h->gpu];
-    if (c->gpu->lost || !c->gpu->present) return NVML_ERROR_GPU_IS_LOST;
+    if (sim_gone(c->s, c->index)) return NVML_ERROR_GPU_IS_LOST;
     if (h->kind != H_GPU && !find_instance(c, h)) return NVML_ERROR_INVALID_ARGUMENT;
     if (!(kinds & h->kind))
         return (h->kind & (H_GPU | H_MIG)) && (kinds & (H_GPU | H_MIG)) ? NVML_ERROR_NOT_SUPPORTED

@@ -13,6 +13,11 @@ enum {
     FIELD_LINK_SPEED = 164,
     FIELD_LINK_STATE = 165,
     FIELD_LINK_VERSION = 166,
+    FIELD_ENERGY = 83,
+    FIELD_REMAPPED_CORRECTABLE = 142,
+    FIELD_REMAPPED_UNCORRECTABLE = 143,
+    FIELD_REMAPPED_PENDING = 144,
+    FIELD_REMAPPED_FAILURE = 145,
     FIELD_RECOVERY_ACTION = 230,
 };
 
@@ -172,10 +177,26 @@ static nvmlReturn_t link_field(const struct sim_gpu *g, struct nvml_field *f) {
     return NVML_SUCCESS;
 }
 
+/* Rows are remapped from Ampere on, where ECC counts what fails. */
+static nvmlReturn_t remap_field(const struct sim_gpu *g, struct nvml_field *f) {
+    if (g->architecture < ARCHITECTURE_AMPERE || !g->ecc_current) return NVML_ERROR_NOT_SUPPORTED;
+    if (f->id == FIELD_REMAPPED_PENDING) f->value.ui = g->remap_pending != 0;
+    if (f->id == FIELD_REMAPPED_FAILURE) f->value.ui = g->remap_failure != 0;
+    return NVML_SUCCESS;
+}
+
 static nvmlReturn_t field(const struct sim_gpu *g, struct nvml_field *f) {
     f->value.ull = 0;
     f->type = 1; /* unsigned int */
     switch (f->id) {
+    case FIELD_ENERGY:
+        f->type = 3; /* unsigned long long */
+        f->value.ull = sim_energy(g);
+        return NVML_SUCCESS;
+    case FIELD_REMAPPED_CORRECTABLE:
+    case FIELD_REMAPPED_UNCORRECTABLE:
+    case FIELD_REMAPPED_PENDING:
+    case FIELD_REMAPPED_FAILURE: return remap_field(g, f);
     case FIELD_RECOVERY_ACTION: f->value.ui = g->recovery_action; return NVML_SUCCESS;
     case FIELD_LINK_COUNT:
     case FIELD_SPEED_COMMON:

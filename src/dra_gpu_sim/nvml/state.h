@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define SIM_MAGIC 0x314d495355504744ull /* "DGPUSIM1", little endian */
-#define SIM_LAYOUT_VERSION 3u
+#define SIM_LAYOUT_VERSION 4u
 
 #define SIM_MAX_GPUS 64
 #define SIM_MAX_LINKS 36
@@ -140,10 +140,15 @@ struct sim_gpu {
     uint32_t fabric_health_summary;
     uint8_t fabric_cluster[16];
     uint32_t nodeless; /* seen without a /dev/nvidia<minor>, as integrated GPUs are */
+    uint32_t bindings; /* how often the driver has bound it anew */
+    uint32_t remap_pending; /* memory rows that are replaced at the next reset */
+    uint32_t remap_failure; /* memory rows for which none is left */
     uint64_t event_types; /* what nvmlDeviceRegisterEvents accepts; 0 = events are not supported */
     uint64_t memory_total;
     uint64_t memory_reserved;
     uint64_t bar1_total;
+    uint64_t energy_base;  /* mJ at energy_since */
+    uint64_t energy_since; /* ms of the monotonic clock */
     char uuid[64];
     char name[96];
     char serial[32];

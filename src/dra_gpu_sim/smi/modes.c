@@ -75,13 +75,15 @@ int smi_set_mig_mode(const struct selection *gpus, const char *text) {
     return 0;
 }
 
-/* The MIG layout and the time slice do not survive a reset; a pending MIG mode takes effect. */
+/* The MIG layout, the time slice and counters do not survive a reset; a pending MIG mode takes effect. */
 static void reset(struct ctx *c) {
     sim_mig_wipe(c->s, c->index);
     c->gpu->mig_current = c->gpu->mig_pending;
     c->gpu->ecc_current = c->gpu->ecc_pending;
     c->gpu->time_slice = 0;
     c->gpu->recovery_action = 0;
+    c->gpu->remap_pending = 0; /* rows are replaced; those for which none is left stay as they are */
+    sim_energy_restart(c->gpu);
 }
 
 int smi_reset(const struct selection *gpus) {

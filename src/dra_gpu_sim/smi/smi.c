@@ -21,7 +21,7 @@ nvmlReturn_t on_gpu(struct ctx *c, const char *call, int gpu) {
     c->gpu = &c->s->gpus[gpu];
     result = sim_faults(c);
     if (result != NVML_SUCCESS) return result;
-    return c->gpu->lost || !c->gpu->present ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+    return sim_gone(c->s, gpu) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 
 int lost_message(int gpu) {

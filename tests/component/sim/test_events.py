@@ -87,6 +87,17 @@ def test_a_lost_gpu_in_the_set_ends_every_wait_at_once(node, nvml, watch):
     assert time.monotonic() - before < LONG_MS / 2000
 
 
+@pytest.mark.case("C100")
+def test_a_fault_of_one_gpu_is_one_of_every_wait_whose_set_has_it(node, nvml, watch):
+    node.inject("nvmlEventSetWait*", gpu=1, code=nvml.NVML_ERROR_GPU_IS_LOST)
+    other = nvml.nvmlEventSetCreate()
+    nvml.nvmlDeviceRegisterEvents(nvml.nvmlDeviceGetHandleByIndex(0), XID, other)
+    node.xid(0, 31)
+    assert code(lambda: nvml.nvmlEventSetWait_v2(watch, LONG_MS)) == nvml.NVML_ERROR_GPU_IS_LOST
+    assert nvml.nvmlEventSetWait_v2(other, LONG_MS).eventData == 31
+    nvml.nvmlEventSetFree(other)
+
+
 def test_a_wait_in_progress_ends_when_a_gpu_gets_lost(node, nvml, watch):
     threading.Timer(0.05, node.lose_gpu, (0,)).start()
     assert code(lambda: nvml.nvmlEventSetWait_v2(watch, LONG_MS)) == nvml.NVML_ERROR_GPU_IS_LOST

@@ -114,11 +114,14 @@ def test_with_one_gpu_lost_no_gpu_is_found_by_uuid(node, nvml):
     assert code(lambda: nvml.nvmlDeviceGetHandleByIndex(0)) == 0
 
 
-def test_a_gpu_that_returns_works_with_its_old_handle(node, nvml):
+def test_a_gpu_that_returns_stays_lost_to_whoever_initialised_before(node, nvml):
     handle = nvml.nvmlDeviceGetHandleByIndex(1)
     node.lose_gpu(1)
     node.return_gpu(1)
-    assert nvml.nvmlDeviceGetUUID(handle) == node.uuids[1]
+    assert code(lambda: nvml.nvmlDeviceGetUUID(handle)) == nvml.NVML_ERROR_GPU_IS_LOST
+    nvml.nvmlShutdown()
+    nvml.nvmlInit()
+    assert nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(1)) == node.uuids[1]
 
 
 HOLD_THE_LOCK = """
