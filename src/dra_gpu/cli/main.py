@@ -1,17 +1,18 @@
 """The command `kubectl-gpu`, which kubectl runs as `kubectl gpu`."""
 
-import os
 from pathlib import Path
 
 import click
 
 from dra_gpu import __version__
+from dra_gpu.cli import service_commands
+from dra_gpu.cli.connecting import connection_options, kubeconfig_of
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl-gpu")
 def main() -> None:
-    """See the GPUs of a cluster and who holds them.
+    """See the GPUs of a cluster and who holds them, take one out and give it back.
 
     kubectl runs this program as `kubectl gpu`.
     """
@@ -28,13 +29,7 @@ def main() -> None:
     "json and yaml for machines.",
 )
 @click.option("--node", metavar="NAME", default="", help="Only the GPUs of this node.")
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="How to reach the cluster. [default: the first file of $KUBECONFIG that exists, or ~/.kube/config]",
-)
-@click.option("--context", metavar="NAME", default=None, help="Context of the kubeconfig. [default: the current one]")
+@connection_options
 def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | None) -> None:
     """List every published GPU, what is free of it, and the claims that hold it.
 
@@ -49,7 +44,7 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
     from dra_gpu.cli import listing, listing_output
 
     try:
-        gpus, unreadable = asyncio.run(listing.read(kubeconfig or _kubeconfig(), context, node))
+        gpus, unreadable = asyncio.run(listing.read(kubeconfig_of(kubeconfig), context, node))
     except (ConnectionConfigError, ApiError) as error:
         raise click.ClickException(str(error)) from error
     for problem in unreadable:
@@ -61,11 +56,7 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
     click.echo(listing_output.render(gpus, form))
 
 
-def _kubeconfig() -> Path:
-    """Return the file to use when none is named; one of several, for they are not merged as kubectl does."""
-    named = [Path(name) for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    candidates = named or [Path.home() / ".kube/config"]
-    return next((path for path in candidates if path.exists()), candidates[0])
+service_commands.register(main)
 
 
 @main.command("validate")
