@@ -19,7 +19,7 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.record import DeviceName
 from dra_gpu.inventory import naming, views
 from dra_gpu.inventory.devices import Inventory
-from dra_gpu.inventory.model import Gpu, MigPlacement, Scan, SickGpu
+from dra_gpu.inventory.model import Gpu, MigPlacement, Scan, SickGpu, View
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.views import Layout
 from dra_gpu.vendors.base import Vendor, VendorError
@@ -82,6 +82,7 @@ class InventoryWatch:
     _layout: Layout = field(default_factory=lambda: Layout(Inventory(), ()))
     _scan: Scan | None = None
     _claimed: Claimed = frozenset()
+    _names: dict[str, str] = field(default_factory=dict)
     _problem: str = ""
     _announced: bool = False
 
@@ -95,6 +96,14 @@ class InventoryWatch:
     def gpu(self, uuid: str) -> Gpu | None:
         """Return a working GPU by its UUID."""
         return self._layout.inventory.gpus.get(uuid)
+
+    def offer(self, chosen: tuple[View, ...]) -> None:
+        """Offer these views from now on; what has been seen is offered in them at once."""
+        if chosen == self.options.views:
+            return
+        self.options = replace(self.options, views=chosen)
+        if self._scan is not None:
+            self._take(self._scan, self._claimed, self._names)
 
     def known_inventory(self) -> Inventory | None:
         """Return what the node offers, or None as long as no look has succeeded: then nothing can be said missing."""
@@ -145,6 +154,7 @@ class InventoryWatch:
         layout = views.build(scan, names, self.options, claimed)
         self._tell_notes(layout)
         known, self._layout, self._scan, self._claimed = self._layout, layout, scan, claimed
+        self._names = names
         same = _published(layout) == _published(known)
         if self._incomplete(scan):
             return False

@@ -54,6 +54,10 @@ def quick(monkeypatch):
     monkeypatch.setattr(inventory_watch, "RETRY_SECONDS", 0)
 
 
+def published(layout):
+    return [device.name for device in layout.inventory.devices.values()]
+
+
 class Watched:
     def __init__(self, *looks, names=None, period=0.001, **options):
         self.layouts, self.troubles = [], []
@@ -236,3 +240,24 @@ async def test_a_mode_that_waits_for_a_reset_is_told_once_with_the_remedy(quick)
     [(reason, note)] = watched.troubles
     assert reason == "MigModePending"
     assert "needs a reset or reboot" in note
+
+
+async def test_views_that_are_chosen_later_are_offered_at_once_without_a_look(quick):
+    watched = await Watched(scan(gpu(0))).run(looks=3)
+    looks = watched.vendor.count
+
+    watched.watch.offer((View.MONITOR,))
+    watched.watch.offer((View.MONITOR,))
+
+    assert [published(one) for one in watched.layouts] == [["gpu-0", "gpu-0-monitor"], ["gpu-0-monitor"]]
+    assert watched.vendor.count == looks
+    assert list(watched.watch.inventory().devices) == ["gpu-0-monitor"]
+
+
+async def test_views_that_are_chosen_before_the_first_look_are_those_that_it_comes_to(quick):
+    watched = Watched(scan(gpu(0)))
+    watched.watch.offer((View.MONITOR,))
+
+    await watched.run(looks=3)
+
+    assert [published(one) for one in watched.layouts] == [["gpu-0-monitor"]]
