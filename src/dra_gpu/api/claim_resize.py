@@ -12,7 +12,7 @@ import msgspec
 
 from dra_gpu.api.dra_gpu_v1alpha1 import API_VERSION
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
-from dra_gpu.api.resource_v1 import OwnerReference
+from dra_gpu.api.resource_v1 import ObjectMeta
 
 KIND: Final = "ClaimResize"
 GROUP: Final = "resource.dra-gpu.dev"
@@ -206,17 +206,10 @@ class ClaimResizeStatus(_Said, frozen=True):
     node: NodeStatus = NodeStatus()
 
 
-class ClaimResizeMeta(_Wire, frozen=True):
+class ClaimResizeMeta(ObjectMeta, rename="camel", omit_defaults=True, frozen=True):
     """The part of metadata that matters here."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
     generation: int = 0
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
     deletion_timestamp: str | None = None
 

@@ -161,3 +161,11 @@ DEVICE_TAINT_RULES = Resource(
     namespaced=False,
     type=device_taint_rule_v1.DeviceTaintRule,
 )
+CLAIM_RESIZES = Resource(
+    claim_resize.GROUP,
+    "v1alpha1",
+    claim_resize.PLURAL,
+    claim_resize.KIND,
+    namespaced=True,
+    type=claim_resize.ClaimResize,
+)
