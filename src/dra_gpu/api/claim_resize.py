@@ -210,7 +210,7 @@ class ClaimResizeMeta(ObjectMeta, rename="camel", omit_defaults=True, frozen=Tru
     """The part of metadata that matters here."""
 
     generation: int = 0
-    finalizers: list[str] = []
+    finalizers: list[str] = []  # noqa: RUF012 - msgspec copies it for each object
     deletion_timestamp: str | None = None
 
 

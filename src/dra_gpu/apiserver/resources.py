@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dra_gpu.api import coordination_v1, device_taint_rule_v1, resource_v1
+from dra_gpu.api import claim_resize, coordination_v1, device_taint_rule_v1, resource_v1
 
 
 class KubernetesObject(Protocol):
