@@ -19,6 +19,7 @@ from dra_gpu.claims.outcome import PreparedDevice
 from dra_gpu.claims.record import Access, Record
 from dra_gpu.claims.shares import HeldShare
 from dra_gpu.claims.steps import CdiDevice, SetTimeSlice, WriteCdiSpec
+from dra_gpu.health.state import PartHealth, Verdict
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, MigProfile, View
 from dra_gpu.inventory.sharing import Mechanism, MpsProtocol
 from dra_gpu.mps.service import Limits
@@ -86,6 +87,7 @@ def statuses(
     driver: str,
     gpu_of: Callable[[str], Gpu | None],
     instance_of: Callable[[str, MigPlacement], MigInstance | None] = lambda _gpu, _placement: None,
+    health_of: Callable[[str, MigPlacement | None], PartHealth | None] = lambda _gpu, _placement: None,
 ) -> tuple[AllocatedDeviceStatus, ...]:
     """Return the status of each device of a prepared claim.
 
@@ -94,6 +96,7 @@ def statuses(
         driver: our driver name.
         gpu_of: returns the GPU of a UUID; None where it does not work now.
         instance_of: returns the instance of a partition; None where it has not been seen.
+        health_of: returns how well a GPU or partition is; None where nothing is known of it.
     """
     devices = {cdi.cdi_name: cdi for step in record.steps if isinstance(step, WriteCdiSpec) for cdi in step.devices}
     by_key: dict[tuple[str, str | None], AllocatedDeviceStatus] = {}
@@ -109,7 +112,7 @@ def statuses(
                     prepared.pool,
                     prepared.device,
                     prepared.share_id,
-                    [_ready(record), _enforced(data)],
+                    [_ready(record), _enforced(data), *_healthy(health_of(cdi.gpu, cdi.placement))],
                     msgspec.Raw(_encoded(data)),
                 ),
             )
@@ -251,6 +254,14 @@ def _enforced(data: DeviceData) -> Condition:
     return Condition("Enforced", "False", reason, text[:_MAX_MESSAGE])
 
 
+def _healthy(part: PartHealth | None) -> tuple[Condition, ...]:
+    if part is None:
+        return ()
+    text = part.reason or ("nothing is known to be wrong" if part.verdict is Verdict.HEALTHY else "not looked at yet")
+    return (Condition("Healthy", _HEALTHY[part.verdict], part.verdict.value, text[:_MAX_MESSAGE]),)
+
+
+_HEALTHY = {Verdict.HEALTHY: "True", Verdict.UNHEALTHY: "False", Verdict.UNKNOWN: "Unknown"}
 _LIMITLESS = (Mechanism.ACCOUNTING, Mechanism.TIME_SLICE)
 _WORTH = {
     Mechanism.HARDWARE: "the hardware limits it",

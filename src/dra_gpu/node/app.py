@@ -9,9 +9,10 @@ running calls end, sockets go, slices stay for the next instance.
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,24 +20,22 @@ from dra_gpu import __version__
 from dra_gpu.apiserver.claim_status import ClaimStatusWriter
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
-from dra_gpu.apiserver.events import EventRecorder, ObjectReference
+from dra_gpu.apiserver.events import EventRecorder
 from dra_gpu.apiserver.publisher import SlicePublisher
+from dra_gpu.apiserver.resources import Node
 from dra_gpu.apiserver.slice_diff import PoolIdentity
 from dra_gpu.cdi.extra_edits import ExtraEdits, ExtraEditsError, load_extra_edits
 from dra_gpu.cdi.store import SpecStore
 from dra_gpu.claims import device_status
 from dra_gpu.claims.engine import Engine
-from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
-from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.partitions import made_by_us
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.claims.record import Record
-from dra_gpu.inventory import slices
 from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.kubelet.foreign import RegistrySearch
@@ -45,10 +44,13 @@ from dra_gpu.kubelet.sockets import SocketPathError, SocketPaths, socket_paths
 from dra_gpu.mps.client import MpsClient
 from dra_gpu.node import logs, settings
 from dra_gpu.node.claim_adapters import ApiClaimReader, EngineService
+from dra_gpu.node.device_health import DeviceHealthReader
+from dra_gpu.node.health import HealthInputs, HealthOutputs, NodeHealth
 from dra_gpu.node.inventory_watch import InventoryWatch
 from dra_gpu.node.leaving import Leaving, LeavingService, remove_state
 from dra_gpu.node.masters import Masters
 from dra_gpu.node.mps_watch import LOOK_SECONDS, MpsWatch
+from dra_gpu.node.node_views import NodeViews
 from dra_gpu.node.observed import Observed
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
@@ -64,6 +66,7 @@ from dra_gpu.node.starting import (
     until_stopped,
 )
 from dra_gpu.node.staying import stay
+from dra_gpu.node.telling import Telling
 from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.nvidia.vendor import NvidiaHost, NvidiaVendor
 
@@ -141,30 +144,20 @@ class NodePlugin:
         events = EventRecorder(api, COMPONENT, chosen.node_name)
         vendor = self._vendor(boot_id)
         observer = await self._observer(vendor.driver_name, stack)
-        node = ObjectReference("v1", "Node", chosen.node_name, uid=chosen.node_name)  # as the kubelet refers to it
-
-        def tell(reason: str, note: str) -> None:
-            events.record(node, "Warning", reason, note)
-
-        tell_damage(journal, tell)
+        telling = Telling(events, chosen.node_name)
+        tell_damage(journal, telling.trouble)
 
         async def own_partitions() -> frozenset[tuple[str, MigPlacement]]:
             return made_by_us(await journal.partition_holders())
 
-        lock = PublisherLock(chosen.state_dir, self._instance.replace("/", "-"))
-        publisher = SlicePublisher(
-            api,
-            PoolIdentity(vendor.driver_name, chosen.node_name, chosen.node_name),
-            on_report=lambda report: log_report(report, tell),
-            may_publish=lambda: lock.held,
-        )
+        lock, publisher = self._publisher(api, vendor.driver_name, telling)
         publishing = Publishing(publisher, lock)
         watch = InventoryWatch(
             vendor,
             journal,
             boot_id,
-            on_change=lambda layout: None if self._leave else publishing.set_contents(slices.arrange(layout)),
-            on_trouble=tell,
+            on_change=lambda layout: health.set_layout(layout),  # noqa: PLW0108 - it is made below
+            on_trouble=telling.trouble,
             options=ViewOptions(
                 chosen.views,
                 chosen.mig_profiles,
@@ -186,12 +179,30 @@ class NodePlugin:
             holders=journal.partition_holders,
             time_slices=journal.time_slice_holders,
             mps=mps,
+            on_destroyed=lambda gpu, placement: health.destroyed(gpu, placement),  # noqa: PLW0108 - it is made below
         )
         stack.callback(machine.close)
-        claim_locks, gpu_locks = ClaimLocks(chosen.state_dir / "locks"), GpuLocks(chosen.state_dir / "locks")
-        stack.callback(claim_locks.close)
-        stack.callback(gpu_locks.close)
         statuses = ClaimStatusWriter(api)
+
+        def say(record: Record) -> None:
+            found = device_status.statuses(record, vendor.driver_name, watch.gpu, machine.known_instance, health.of)
+            statuses.put(record.ref.namespace, record.ref.name, record.ref.uid, found)
+
+        health = NodeHealth(
+            chosen.health,
+            vendor.driver_name,
+            boot_id,
+            chosen.state_dir,
+            vendor,
+            HealthInputs(watch.inventory, journal.records, machine.known_instance, watch.wake, lambda: lock.held),
+            HealthOutputs(
+                lambda contents: None if self._leave else publishing.set_contents(contents),
+                telling.of_node,
+                telling.of_claim,
+                say,
+            ),
+        )
+        claim_locks, gpu_locks = _locks(chosen.state_dir / "locks", stack)
         identity = Identity(vendor.driver_name, chosen.node_name)
         reader = ApiClaimReader(api, observer.pods.note) if observer else ApiClaimReader(api)
         preparation = Preparation(
@@ -202,12 +213,7 @@ class NodePlugin:
             inventory=watch.inventory,
             claim_locks=claim_locks,
             gpu_locks=gpu_locks,
-            on_prepared=lambda record: statuses.put(
-                record.ref.namespace,
-                record.ref.name,
-                record.ref.uid,
-                device_status.statuses(record, vendor.driver_name, watch.gpu, machine.known_instance),
-            ),
+            on_prepared=say,
         )
         reconciler = Reconciler(
             identity,
@@ -220,7 +226,7 @@ class NodePlugin:
         )
         engine = Engine(preparation)
         stack.push_async_callback(_drain, engine)
-        ready, waiting = asyncio.Event(), WaitingClaims(journal.known, lambda ref: _tell_free(events, ref))
+        ready, waiting = asyncio.Event(), WaitingClaims(journal.known, telling.free)
         paths = self._socket_paths(vendor.driver_name)
         claims = EngineService(engine, ready, waiting, observer.metrics.calls if observer else None)
         server = KubeletServer(
@@ -229,6 +235,7 @@ class NodePlugin:
             LeavingService(claims, journal.known) if self._leave else claims,
             self._instance,
             report=publishing.set_registration,
+            health=DeviceHealthReader(identity.pool, watch.inventory, health.states, journal.records, boot_id).feed(),
         )
         masters = Masters(
             api,
@@ -237,7 +244,8 @@ class NodePlugin:
             own_sockets=(paths.registration,),
             extended_resources=EXTENDED_RESOURCES[chosen.vendor],
             on_master=publishing.set_master,
-            on_trouble=tell,
+            on_trouble=telling.trouble,
+            on_node=_each(NodeViews(chosen.views, watch.offer, telling.trouble).read, health.read_node),
         )
         await listen(server, chosen.registrar_dir, vendor.driver_name)
 
@@ -245,9 +253,9 @@ class NodePlugin:
         leaving = Leaving(journal.records, reconciler.reconcile, publisher, *places)
 
         async def reconcile() -> None:
-            await put_in_order(watch, reconciler, ready, tell)
+            await put_in_order(watch, reconciler, ready, telling.trouble)
             if self._leave:
-                await self._leave_node(leaving, stop, tell)
+                await self._leave_node(leaving, stop, telling.trouble)
             await reconciler.run(chosen.reconcile_period, lambda: lock.held)
 
         background = {
@@ -260,6 +268,7 @@ class NodePlugin:
             "statuses": statuses.run(),
             "sockets": server.watch_sockets(),
             "waiting": waiting.run(),
+            "health": health.run(),
         }
         if observer is not None:
             background["metrics"] = observer.run(
@@ -279,7 +288,9 @@ class NodePlugin:
                 )
             )
         if mps is not None:
-            background["mps"] = _watch_mps(mps, journal, events, chosen.reconcile_period)
+            background["mps"] = MpsWatch(
+                mps, journal.records, telling.mps_ended, min(LOOK_SECONDS, chosen.reconcile_period)
+            ).run()
         await until_stopped(stop, background, server)
 
     async def _leave_node(self, leaving: Leaving, stop: asyncio.Event, tell: Callable[[str, str], None]) -> None:
@@ -304,6 +315,17 @@ class NodePlugin:
                 f"metrics cannot be served on {chosen.http_endpoint} ({error}): give another --http-endpoint"
             ) from error
         return observer
+
+    def _publisher(self, api: HttpKubernetesApi, driver: str, telling: Telling) -> tuple[PublisherLock, SlicePublisher]:
+        chosen = self._settings
+        lock = PublisherLock(chosen.state_dir, self._instance.replace("/", "-"))
+        publisher = SlicePublisher(
+            api,
+            PoolIdentity(driver, chosen.node_name, chosen.node_name),
+            on_report=lambda report: log_report(report, telling.trouble),
+            may_publish=lambda: lock.held,
+        )
+        return lock, publisher
 
     def _api(self, stack: AsyncExitStack) -> HttpKubernetesApi:
         try:
@@ -343,20 +365,19 @@ class NodePlugin:
             raise StartError(str(error)) from error
 
 
-def _watch_mps(mps: MpsClient, journal: Journal, events: EventRecorder, period: float) -> Coroutine[Any, Any, None]:
-    def tell(record: Record, note: str) -> None:
-        events.record(_claim(record.ref), "Warning", "MpsDaemonEnded", note)
-
-    return MpsWatch(mps, journal.records, tell, min(LOOK_SECONDS, period)).run()
-
-
-def _tell_free(events: EventRecorder, ref: ClaimRef) -> None:
-    _log.info("a device came free that a claim waits for", claim=str(ref))
-    events.record(_claim(ref), "Normal", "DeviceFree", "a device that this claim waits for came free on its node")
+def _locks(directory: Path, stack: AsyncExitStack) -> tuple[ClaimLocks, GpuLocks]:
+    of_claims, of_gpus = ClaimLocks(directory), GpuLocks(directory)
+    stack.callback(of_claims.close)
+    stack.callback(of_gpus.close)
+    return of_claims, of_gpus
 
 
-def _claim(ref: ClaimRef) -> ObjectReference:
-    return ObjectReference("resource.k8s.io/v1", "ResourceClaim", ref.name, ref.namespace, uid=ref.uid)
+def _each(*readers: Callable[[Node], None]) -> Callable[[Node], None]:
+    def read(node: Node) -> None:
+        for reader in readers:
+            reader(node)
+
+    return read
 
 
 async def _drain(engine: Engine) -> None:

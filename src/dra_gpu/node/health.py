@@ -31,6 +31,7 @@ from dra_gpu.inventory.views import Layout
 from dra_gpu.node.figures import names_of_gpus
 from dra_gpu.node.health_instances import Instances, KnownInstance
 from dra_gpu.node.health_settings import HealthSettings
+from dra_gpu.node.telling import Kind
 from dra_gpu.vendors.health import HealthEvent
 
 CLEAR = "resource.dra-gpu.dev/clear-health"
@@ -49,14 +50,14 @@ class HealthOutputs:
 
     Attributes:
         publish: takes what the node's slices should be.
-        tell_node: records an Event of the Node: Warning or Normal, reason, note.
+        tell_node: records an Event of the Node: kind, reason, note.
         tell_claim: the same of a claim.
         say: has the status of a prepared claim written.
     """
 
     publish: Callable[[tuple[SliceContent, ...]], None]
-    tell_node: Callable[[bool, str, str], None]
-    tell_claim: Callable[[ClaimRef, bool, str, str], None]
+    tell_node: Callable[[Kind, str, str], None]
+    tell_claim: Callable[[ClaimRef, Kind, str, str], None]
     say: Callable[[Record], None]
 
 
@@ -189,7 +190,7 @@ class NodeHealth:
         note = self._note(change)
         log = _log.info if change.kind is ChangeKind.WELL else _log.warning
         log("the health of a GPU changed", gpu=change.gpu, now=change.kind.value, reason=note)
-        self._outputs.tell_node(change.kind is not ChangeKind.WELL, f"Gpu{word}", note)
+        self._outputs.tell_node(_kind(change), f"Gpu{word}", note)
 
     def _note(self, change: Change) -> str:
         name = names_of_gpus(self._inputs.inventory()).get(change.gpu, "")
@@ -219,10 +220,13 @@ class NodeHealth:
         for change in about:
             word = _KINDS.get(change.kind)
             if word is not None:
-                warning = change.kind is not ChangeKind.WELL
-                self._outputs.tell_claim(record.ref, warning, f"Device{word}", self._note(change))
+                self._outputs.tell_claim(record.ref, _kind(change), f"Device{word}", self._note(change))
         if about:
             self._outputs.say(record)
+
+
+def _kind(change: Change) -> Kind:
+    return "Normal" if change.kind is ChangeKind.WELL else "Warning"
 
 
 def _concerns(change: Change, record: Record) -> bool:

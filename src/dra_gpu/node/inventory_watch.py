@@ -29,6 +29,8 @@ SETTLE_SECONDS = 2.0
 # A library that is missing is usually being installed; its first look matters to waiting pods.
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
+# However often somebody asks for a look.
+SHORTEST_SECONDS = 1.0
 
 Partitions = Collection[tuple[str, MigPlacement]]
 Claimed = frozenset[tuple[str, MigPlacement]]
@@ -85,6 +87,11 @@ class InventoryWatch:
     _names: dict[str, str] = field(default_factory=dict)
     _problem: str = ""
     _announced: bool = False
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Look at the GPUs soon: one may have been lost, or come back."""
+        self._woken.set()
 
     def inventory(self) -> Inventory:
         """Return what the node offers now; why the last look failed, if it did, stands among the sick."""
@@ -119,7 +126,18 @@ class InventoryWatch:
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
                 continue
             retry = RETRY_SECONDS
-            await asyncio.sleep(self.period if settled else min(SETTLE_SECONDS, self.period))
+            await self._until_next(self.period if settled else min(SETTLE_SECONDS, self.period))
+
+    async def _until_next(self, seconds: float) -> None:
+        """Wait so long, or until somebody knows of a change; never less than a look after a look is worth."""
+        shortest = min(SHORTEST_SECONDS, seconds)
+        await asyncio.sleep(shortest)
+        try:
+            async with asyncio.timeout(seconds - shortest):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
 
     async def _look(self) -> bool:
         """Look once; returns whether what is published has not changed since the look before."""

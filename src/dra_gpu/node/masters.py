@@ -61,6 +61,7 @@ class Masters:
         extended_resources: names under which device plugins offer this vendor's GPUs.
         on_master: told the master, or None when there is none; first when it is known, then at each change.
         on_trouble: told what a person has to act on, as an Event's reason and note.
+        on_node: told the Node object at each look.
         clock: for the time between two looks.
     """
 
@@ -71,6 +72,7 @@ class Masters:
     extended_resources: Collection[str]
     on_master: Callable[[str | None], None]
     on_trouble: Callable[[str, str], None]
+    on_node: Callable[[Node], None] = lambda _node: None
     clock: Clock = field(default_factory=SystemClock)
     _told: str | None = None
     _known: bool = False
@@ -90,6 +92,7 @@ class Masters:
                 continue
             retry.reset()
             self._complaint = ""
+            self.on_node(node)
             registrations = await self.search.foreign(self.own_sockets)
             self._tell(find_master(node, self.extended_resources, registrations))
             await self.clock.sleep(LOOK_SECONDS * random.uniform(SOONEST, 1))  # noqa: S311 - spreads load
