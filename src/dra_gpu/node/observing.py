@@ -13,6 +13,7 @@ from dra_gpu.node.observed import Observed
 from dra_gpu.node.usage_meter import PodsOfClaims, UsageMeter
 
 _JOURNAL_SECONDS = 5.0
+_ALL_GPUS = "all GPUs"  # as `InventoryWatch.inventory` says that the last look failed as a whole
 
 
 class NodeObserver:
@@ -77,14 +78,16 @@ class NodeObserver:
         async def published() -> str:
             return "it has just started" if self._observed is None else self._observed.publishing.problem
 
+        async def gpus() -> str:
+            sick = self._observed.inventory().sick if self._observed is not None else ()
+            return next((one.reason for one in sick if one.where == _ALL_GPUS), "")
+
         async def left() -> str:
             return "the driver has not left this node yet: see the log"
 
-        return (
-            (Check("left", left),)
-            if self._leaving
-            else (Check("registered", registered), Check("published", published))
-        )
+        if self._leaving:
+            return (Check("left", left),)
+        return (Check("registered", registered), Check("published", published), Check("gpus", gpus))
 
     async def _refresh(self) -> None:
         it, metrics = self._observed, self.metrics

@@ -5,10 +5,12 @@ import re
 
 import pytest
 
+from tests.component.node.node_under_fire import PATIENCE
 from tests.component.node.scraping import Scraper
 from tests.component.node.sharing import CLASSIC, GIB
 
 HTTP = "--http-endpoint=127.0.0.1:0"
+LIB_RM_VERSION_MISMATCH = 18
 
 
 async def scraper(world) -> Scraper:
@@ -115,4 +117,56 @@ async def test_it_is_alive_at_once_and_ready_once_it_is_registered_and_published
     alive, ready = await scrape.get("/healthz"), await scrape.until("/readyz", 200)
 
     assert alive == (200, "[+] journal\nok\n")
-    assert ready == (200, "[+] registered\n[+] published\nok\n")
+    assert ready == (200, "[+] registered\n[+] published\n[+] gpus\nok\n")
+
+
+async def not_ready(scrape) -> str:
+    """What stands in the answer of a plugin that is not Ready because it cannot look at its GPUs."""
+
+    async def told() -> str:
+        return next((line for line in (await scrape.get("/readyz"))[1].splitlines() if line.startswith("[-] gpus")), "")
+
+    async with asyncio.timeout(PATIENCE):
+        while not (line := await told()):
+            await asyncio.sleep(0.05)
+    return line
+
+
+@pytest.mark.case("C149")
+async def test_a_node_without_gpus_is_idle_and_ready(make_world):
+    world = await make_world(gpus=1)
+    world.node.set_gpu_count(0)
+    await world.start(HTTP, devices=0)
+
+    await (await scraper(world)).until("/readyz", 200)
+
+
+@pytest.mark.case("C149")
+async def test_a_node_whose_driver_is_missing_says_where_it_was_looked_for_and_is_ready_once_it_is_there(make_world):
+    world = await make_world(gpus=1)
+    root = world.node.driver_root
+    root.rename(hidden := root.with_name("not-yet"))
+    await world.start(HTTP)
+    scrape = await scraper(world)
+
+    said = await not_ready(scrape)
+    hidden.rename(root)
+    await scrape.until("/readyz", 200)
+
+    assert str(root) in said
+    assert "Install the NVIDIA driver" in said or "check the driver" in said
+    assert (await scrape.get("/healthz"))[0] == 200
+
+
+@pytest.mark.case("C149")
+async def test_a_node_whose_library_and_kernel_module_differ_says_so_and_is_ready_once_they_do_not(make_world):
+    world = await make_world(gpus=1)
+    world.node.inject("nvmlInit*", code=LIB_RM_VERSION_MISMATCH)
+    await world.start(HTTP)
+    scrape = await scraper(world)
+
+    said = await not_ready(scrape)
+    world.node.clear()
+    await scrape.until("/readyz", 200)
+
+    assert re.search(r"NVML in /\S+/libnvidia-ml\.so\S*: nvmlInit_v2 answered .* \(18\); the kernel module", said)

@@ -30,6 +30,13 @@ _KINDS = {
     pynvml.NVML_ERROR_IN_USE: FailureKind.IN_USE,
     pynvml.NVML_ERROR_TIMEOUT: FailureKind.TRANSIENT,
 }
+# Where the code says more than the kind (NVML API reference, nvmlReturn_t).
+_REMEDIES = {
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module nvidia is not loaded: modprobe nvidia",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the kernel module that is loaded is of another release than this library: reload it, or reboot the node"
+    ),
+}
 
 
 class Nvml:
@@ -89,7 +96,7 @@ class Nvml:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise failure("NVML", "nvmlInit_v2", error) from error
+            raise failure(f"NVML in {pynvml.nvmlLib._name}", "nvmlInit_v2", error) from error  # noqa: SLF001 - its path
 
     @staticmethod
     def versions() -> DriverVersions:
@@ -143,7 +150,7 @@ def failure(subject: str, call: str, error: Exception) -> VendorError:
         FailureKind.TRANSIENT: "it is tried again; see the kernel log if it stays so",
         FailureKind.IN_USE: "somebody holds it open; it is tried again",
     }[kind]
-    return VendorError(kind, f"{subject}: {call} answered {error} ({code}); {remedy}")
+    return VendorError(kind, f"{subject}: {call} answered {error} ({code}); {_REMEDIES.get(code, remedy)}")
 
 
 def handle_of(gpu: Gpu) -> Any:
