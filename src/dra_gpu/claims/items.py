@@ -158,6 +158,13 @@ def _device(ref: ClaimRef, result: DeviceRequestAllocationResult, inventory: Inv
             "chooses from what the node has now",
             retryable=True,
         )
+    if device.gpu.uuid in inventory.lost:
+        reason = next((gpu.reason for gpu in inventory.sick if gpu.uuid == device.gpu.uuid), "it does not answer")
+        raise RefusedError(
+            f"claim {ref}: the GPU of device {device.name} of request {result.request!r} cannot be used: "
+            f"{reason[:400]}; recreate the pod, so that the scheduler chooses another one",
+            retryable=True,
+        )
     if device.view not in _SERVED:
         raise RefusedError(
             f"claim {ref}: device {device.name} is of the view `{device.view.value}`, which this release does not "

@@ -36,13 +36,19 @@ class Inventory:
     """Everything this node offers at one moment.
 
     Attributes:
-        devices: by name.
+        devices: by name; those of a GPU that was lost are still among them.
         versions: raw texts of the driver's versions.
-        sick: GPUs that are there but not offered.
+        sick: GPUs that are there and do not work.
         gpus: every GPU that works, by UUID; one may be offered as nothing, and claims still have it.
+        lost: every GPU that does not work any more, as it was when it last answered, by UUID.
     """
 
     devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
     versions: DriverVersions = field(default_factory=DriverVersions)
     sick: tuple[SickGpu, ...] = ()
     gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    lost: Mapping[str, Gpu] = field(default_factory=dict)
+
+    def known_gpu(self, uuid: str) -> Gpu | None:
+        """Return a GPU by its UUID, as it is or as it was when it last answered."""
+        return self.gpus.get(uuid) or self.lost.get(uuid)

@@ -219,11 +219,14 @@ class SickGpu:
         where: what is known of its place: a PCI address, else `index N`.
         reason: what the library answered, and what to do.
         uuid: its identity, when an earlier scan of this boot knew it.
+        last: what it was when it last answered; what it offers stays published, for those who have it and for the
+            taints that say what has become of it.
     """
 
     where: str
     reason: str
     uuid: str | None = None
+    last: Gpu | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ def build(
     Whole GPUs stand last to first and all other views first to last, so that whole GPUs and parts of GPUs grow
     towards each other; NVLink groups stay together, so that `count: 2` takes neighbours. Partitions stand GPU by GPU.
 
+    A GPU that was lost is published as it was: claims may have it, and others must not get what they have.
+
     Args:
         scan: what the vendor's library reported.
         names: the name of each slot, from `naming.assign`.
@@ -57,7 +59,9 @@ def build(
             exists on a GPU is the administrator's; so is an instance of his that a claim merely uses.
     """
     chosen = options or ViewOptions()
-    gpus = scan.gpus if chosen.numa_lists else [replace(gpu, numa_nodes=()) for gpu in scan.gpus]
+    working = {gpu.uuid: gpu for gpu in scan.gpus}
+    lost = {one.last.uuid: one.last for one in scan.sick if one.last is not None and one.last.uuid not in working}
+    gpus = [gpu if chosen.numa_lists else replace(gpu, numa_nodes=()) for gpu in (*scan.gpus, *lost.values())]
     groups = topology.nvlink_groups(gpus)
     planned = [_plan(gpu, names, groups, chosen, ours) for gpu in _ordered(gpus, groups)]
     devices = [*_of_whole_gpus(planned, scan.versions, chosen), *_of_partitions(planned, scan.versions, chosen)]
@@ -67,7 +71,8 @@ def build(
             {device.name: device for device in devices},
             scan.versions,
             scan.sick,
-            {gpu.uuid: gpu for gpu in scan.gpus},
+            working,
+            lost,
         ),
         tuple(one.counter_set for one in planned if one.counter_set.name in drawn_on),
         tuple(note for one in planned for note in notes.about(one.gpu, one.name, one.offer)),

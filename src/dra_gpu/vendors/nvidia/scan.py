@@ -1,7 +1,6 @@
 """One look at all NVIDIA GPUs of a node: every GPU in a thread of its own, so that none hides the others."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +9,14 @@ from dra_gpu.inventory.sharing import SharingAbility
 from dra_gpu.vendors.base import FailureKind, VendorError
 from dra_gpu.vendors.cgroups import PodCgroups
 from dra_gpu.vendors.nvidia import sharing, sysfs
+from dra_gpu.vendors.nvidia.memory import Failed, Memory
 from dra_gpu.vendors.nvidia.nvml import Nvml
+from dra_gpu.vendors.nvidia.presence import Presence
+from dra_gpu.vendors.nvidia.session import Session
 from dra_gpu.vendors.watchdog import Watchdog
 
-# NVML's first initialisation takes seconds per GPU without the persistence daemon.
-_INITIALISE = 60.0
 # A healthy GPU answers all queries in milliseconds; a resetting one takes seconds.
 READ_SECONDS = 15.0
-# What was seen is told only after it.
-_SHUT_DOWN = 5.0
 _LIBRARY = "NVML"
 # No node has so many; each costs a thread for as long as it is being read.
 _MOST = 128
@@ -32,16 +30,18 @@ class Scanner:
         nvml: Nvml,
         watchdog: Watchdog,
         sysfs_root: Path,
+        presence: Presence,
         pod_cgroups: PodCgroups,
         read_seconds: float = READ_SECONDS,
     ) -> None:
         self._nvml = nvml
+        self._presence = presence
         self._read_seconds = read_seconds
         self._pod_cgroups = pod_cgroups
         self._watchdog = watchdog
         self._sysfs_root = sysfs_root
-        self._seen: dict[int, Gpu] = {}
-        self._opened = False
+        self._memory = Memory()
+        self._session = Session(nvml, watchdog)
         self._versions = DriverVersions()
 
     def sharing(self, gpu: Gpu, *, partition: bool = False) -> SharingAbility:
@@ -56,10 +56,7 @@ class Scanner:
         Raises:
             VendorError: NVML itself cannot be used.
         """
-        if not self._opened:
-            await self._watchdog.call(_LIBRARY, "nvmlInit_v2", self._nvml.open, _INITIALISE)
-            self._opened = True
-        try:
+        async with self._session.opened():
             versions = await self._watchdog.call(_LIBRARY, "versions", self._nvml.versions, self._read_seconds)
             count = await self._watchdog.call(_LIBRARY, "nvmlDeviceGetCount_v2", self._nvml.count, self._read_seconds)
             if not 0 <= count <= _MOST:
@@ -68,28 +65,20 @@ class Scanner:
                     f"NVML: nvmlDeviceGetCount_v2 answered {count}, more than any node has; reload the driver",
                 )
             found = await asyncio.gather(*(self._read(index) for index in range(count)))
-        finally:
-            # A call that hangs may still be inside the library: shutting it down then would hang as well.
-            if not self._watchdog.stuck:
-                self._opened = False
-                with suppress(VendorError):  # what was seen is true all the same; the next look says that it hangs
-                    await self._watchdog.call(_LIBRARY, "nvmlShutdown", self._nvml.close, _SHUT_DOWN)
         healthy, twins = _without_twins([gpu for gpu in found if isinstance(gpu, Gpu)])
         self._versions = versions
         gpus = tuple(replace(gpu, isolation=sharing.isolation(gpu, self.sharing(gpu))) for gpu in healthy)
-        self._seen.update({gpu.index: gpu for gpu in gpus})
-        return Scan(versions, gpus, (*(gpu for gpu in found if isinstance(gpu, SickGpu)), *twins))
+        failed = [one for one in found if isinstance(one, Failed)]
+        return Scan(versions, gpus, (*self._memory.sick(gpus, failed, self._presence.bound), *twins))
 
-    async def _read(self, index: int) -> Gpu | SickGpu:
+    async def _read(self, index: int) -> Gpu | Failed:
         try:
             gpu = await self._watchdog.call(
                 f"GPU {index}", "reading its facts", lambda: self._nvml.read(index), self._read_seconds
             )
         except Exception as error:  # noqa: BLE001 - whatever a GPU's answers break costs that GPU alone
-            before = self._seen.get(index)
-            where = (before.pci_address if before else None) or f"index {index}"
-            return SickGpu(where=where, reason=str(error), uuid=before.uuid if before else None)
-        gpu = self._with_links(self._with_bandwidth(self._with_partitions(gpu)))
+            return Failed(index, str(error))
+        gpu = self._memory.completed(gpu)
         if gpu.pci_address is None:
             return gpu
         node = sysfs.numa_node(self._sysfs_root, gpu.pci_address)
@@ -99,44 +88,6 @@ class Scanner:
             numa_node=node,
             numa_nodes=() if node is None else sysfs.nearest_nodes(self._sysfs_root, node),
         )
-
-    def _with_bandwidth(self, gpu: Gpu) -> Gpu:
-        """Return a GPU with the most NVLink bandwidth it has told since the start.
-
-        Links come up late, and a link that goes down now and then is a matter of health: what shares were given of the
-        bandwidth does not move with it.
-        """
-        before = self._seen.get(gpu.index)
-        known = before.nvlink_bandwidth if before is not None and before.uuid == gpu.uuid else None
-        most = max((one for one in (known, gpu.nvlink_bandwidth) if one is not None), default=None)
-        return replace(gpu, nvlink_bandwidth=most)
-
-    def _with_partitions(self, gpu: Gpu) -> Gpu:
-        """Return a GPU that did not tell its partitions this time with those of the last: it has not lost them.
-
-        What it offers is the same in every mode; what it has is not.
-        """
-        before = self._seen.get(gpu.index)
-        told = gpu.mig_profiles or not gpu.mig_capable
-        if told or before is None or before.uuid != gpu.uuid:
-            return gpu
-        instances = before.mig_instances if before.mig_enabled == gpu.mig_enabled else ()
-        return replace(gpu, mig_profiles=before.mig_profiles, mig_instances=instances)
-
-    def _with_links(self, gpu: Gpu) -> Gpu:
-        """Return a GPU that is in MIG mode for a while with the links that it had before.
-
-        Partitions have no NVLink (MIG User Guide r580), whether the links rest or not. Where they lead to matters to
-        who wants the GPU as a whole, and must not change with every claim of a partition.
-        """
-        before = self._seen.get(gpu.index)
-        if not (gpu.mig_live and gpu.mig_enabled) or before is None or before.uuid != gpu.uuid:
-            return gpu
-        if sum(link.active for link in gpu.nvlinks) < sum(link.active for link in before.nvlinks):
-            gpu = replace(gpu, nvlinks=before.nvlinks)
-        if before.fabric_registered and not gpu.fabric_registered:
-            gpu = replace(gpu, fabric=before.fabric, fabric_registered=True)
-        return gpu
 
 
 def _without_twins(gpus: list[Gpu]) -> tuple[tuple[Gpu, ...], tuple[SickGpu, ...]]:

@@ -95,7 +95,9 @@ class NvidiaVendor:
         self._usage_session = Session(self._nvml, self._watchdog)
         self._probes = Probes(self._nvml, self._watchdog, self._presence)
         self._event_watch = EventWatch(self._nvml, self._gate, self._watchdog)
-        self._scanner = Scanner(self._nvml, self._watchdog, host.sysfs_root, self._pod_cgroups, host.gpu_timeout)
+        self._scanner = Scanner(
+            self._nvml, self._watchdog, host.sysfs_root, self._presence, self._pod_cgroups, host.gpu_timeout
+        )
         self._fabric_manager = FabricManager([root, *([host.host_root.process] if host.host_root else [])])
         self._smi = Smi(lambda: find_program(root, "nvidia-smi"), lambda: find_nvml(root).parent)
         capabilities = Capabilities(host.driver_proc_root, host.dev_root)
@@ -128,7 +130,11 @@ class NvidiaVendor:
                     pass
         async with self._gate.use():
             seen = await self._scanner.scan()
-        return replace(seen, gpus=await self._fabric_manager.with_partitions(seen.gpus))
+        lost = tuple(one.last for one in seen.sick if one.last is not None)
+        told = await self._fabric_manager.with_partitions((*seen.gpus, *lost))
+        last = {gpu.uuid: gpu for gpu in told[len(seen.gpus) :]}
+        sick = tuple(replace(one, last=last.get(one.uuid or "")) for one in seen.sick)
+        return replace(seen, gpus=told[: len(seen.gpus)], sick=sick)
 
     async def set_time_slice(self, gpu: Gpu, interval: TimeSliceInterval) -> None:
         """See `vendors.base.Vendor.set_time_slice`."""
