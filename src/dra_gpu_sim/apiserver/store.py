@@ -9,7 +9,7 @@ import copy
 import itertools
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -62,6 +62,10 @@ class ObjectStore:
     ) -> list[Obj]:
         """Copies of all objects of a kind (of one namespace, if given), sorted by namespace and name."""
         return [copy.deepcopy(obj) for obj in self._select(served, namespace) if matches is None or matches(obj)]
+
+    def peek(self, served: ServedResource) -> Sequence[Mapping[str, Any]]:
+        """The objects of a kind themselves, to be looked at and left as they are: a copy of all takes its time."""
+        return tuple(self._select(served, ""))
 
     def create(self, served: ServedResource, namespace: str, obj: Mapping[str, Any]) -> Obj:
         """Store a new object: fills name, uid, versions and creation time. 409 AlreadyExists if the name is taken."""

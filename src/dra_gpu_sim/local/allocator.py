@@ -3,7 +3,7 @@
 One node, so there is nothing to filter or score; what it decides about devices is what kube-scheduler decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,12 +22,12 @@ class UnschedulableError(Exception):
 
 
 def allocate(
-    claim: dict[str, Any],
+    claim: Mapping[str, Any],
     *,
-    classes: Sequence[dict[str, Any]],
-    slices: Sequence[dict[str, Any]],
-    claims: Sequence[dict[str, Any]],
-    node: dict[str, Any],
+    classes: Sequence[Mapping[str, Any]],
+    slices: Sequence[Mapping[str, Any]],
+    claims: Sequence[Mapping[str, Any]],
+    node: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the allocation of a claim.
 
@@ -45,12 +45,12 @@ def allocate(
 
 
 def allocate_together(
-    wanted: Sequence[dict[str, Any]],
+    wanted: Sequence[Mapping[str, Any]],
     *,
-    classes: Sequence[dict[str, Any]],
-    slices: Sequence[dict[str, Any]],
-    claims: Sequence[dict[str, Any]],
-    node: dict[str, Any],
+    classes: Sequence[Mapping[str, Any]],
+    slices: Sequence[Mapping[str, Any]],
+    claims: Sequence[Mapping[str, Any]],
+    node: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the allocations of the claims of one pod, in their order.
 
@@ -78,6 +78,6 @@ def allocate_together(
     return allocations
 
 
-def _decoded(objects: Sequence[dict[str, Any]], kind: type[_T]) -> list[_T]:
+def _decoded(objects: Sequence[Mapping[str, Any]], kind: type[_T]) -> list[_T]:
     """Read objects as they come over the wire: parameters of configs stay undecoded."""
     return msgspec.json.decode(msgspec.json.encode(objects), type=list[kind])  # type: ignore[valid-type]  # a type that is an argument

@@ -6,9 +6,9 @@ nobody is entered; an allocated claim whose last entry somebody else removed sta
 Source: K8s v1.37 pkg/controller/resourceclaim/controller.go `syncClaim`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from dra_gpu_sim.apiserver.store import Obj
 from dra_gpu_sim.local.cluster_objects import PROTECTION, ClusterObjects
 
 _DONE = ("Succeeded", "Failed")
@@ -37,7 +37,7 @@ class ClaimController:
         self._collect_garbage()
         return self._objects.api.store.version != before
 
-    def _sync(self, claim: Obj) -> None:
+    def _sync(self, claim: Mapping[str, Any]) -> None:
         status = claim.get("status", {})
         entries = status.get("reservedFor", [])
         left = [one for one in entries if not _is_pod(one) or self._needs(claim, one)]
@@ -45,20 +45,20 @@ class ClaimController:
         protected = PROTECTION in claim["metadata"].get("finalizers", ())
         if not left and protected and (entries or ending):
             kept = {key: value for key, value in status.items() if key not in _GONE_WITH_ALLOCATION}
-            claim = self._objects.write_status("resourceclaims", claim, kept)
-            claim["metadata"]["finalizers"].remove(PROTECTION)
-            self._objects.write("resourceclaims", claim)
+            freed = self._objects.write_status("resourceclaims", claim, kept)
+            freed["metadata"]["finalizers"].remove(PROTECTION)
+            self._objects.write("resourceclaims", freed)
         elif len(left) < len(entries):
             self._objects.write_status("resourceclaims", claim, {**status, "reservedFor": left})
 
-    def _needs(self, claim: Obj, entry: dict[str, Any]) -> bool:
+    def _needs(self, claim: Mapping[str, Any], entry: dict[str, Any]) -> bool:
         pod = self._objects.find("pods", claim["metadata"]["namespace"], entry["name"])
         if pod is None or pod["metadata"]["uid"] != entry["uid"]:
             return False
         never_ran = bool(pod["metadata"].get("deletionTimestamp")) and not pod["spec"].get("nodeName")
         return pod.get("status", {}).get("phase") not in _DONE and not never_ran
 
-    def _generate(self, pod: Obj) -> None:
+    def _generate(self, pod: Mapping[str, Any]) -> None:
         """Make the claims that a pod wants by templates."""
         meta = pod["metadata"]
         made = list(pod.get("status", {}).get("resourceClaimStatuses", ()))

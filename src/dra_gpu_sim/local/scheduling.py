@@ -5,11 +5,12 @@ counts what it has decided and not written. One decision at a time, so that a te
 Source: K8s v1.37 pkg/scheduler/framework/plugins/dynamicresources, claim assume cache and `bindClaim`.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dra_gpu_sim.apiserver import resources
-from dra_gpu_sim.apiserver.store import Change, Obj
+from dra_gpu_sim.apiserver.store import Change
 from dra_gpu_sim.local import allocator
 from dra_gpu_sim.local.allocator import UnschedulableError
 from dra_gpu_sim.local.cluster_objects import PROTECTION, ClusterObjects
@@ -27,7 +28,7 @@ class Decision:
         allocations: by UID of the claim; claims that had one before are not here.
     """
 
-    pod: Obj
+    pod: Mapping[str, Any]
     claims: tuple[str, ...]
     allocations: dict[str, dict[str, Any]]
 
@@ -44,7 +45,7 @@ class PodScheduler:
         self._objects = objects
         self._node_name = node_name
         self._decided: dict[str, Decision] = {}
-        self._held_slices: list[Obj] | None = None
+        self._held_slices: Sequence[Mapping[str, Any]] | None = None
         self._news = 1
         self._looked: dict[str, int] = {}
 
@@ -100,7 +101,7 @@ class PodScheduler:
         self._objects.set_condition(self._objects.write("pods", pod), type="PodScheduled", status="True")
         return True
 
-    def _waiting(self) -> list[Obj]:
+    def _waiting(self) -> list[Mapping[str, Any]]:
         """Return pods without a node, in the order in which they came."""
         found = [
             pod
@@ -111,7 +112,7 @@ class PodScheduler:
         ]
         return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
-    def _decision(self, pod: Obj) -> Decision | None:
+    def _decision(self, pod: Mapping[str, Any]) -> Decision | None:
         """Return what a pod gets; None while one of its claims does not exist, or is being deleted.
 
         Raises:
@@ -125,18 +126,19 @@ class PodScheduler:
         allocations = {claim["metadata"]["uid"]: one for claim, one in zip(wanted, found, strict=True)}
         return Decision(pod, tuple(claim["metadata"]["name"] for claim in claims), allocations)
 
-    def _allocate(self, wanted: list[Obj]) -> list[dict[str, Any]]:
+    def _allocate(self, wanted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         (node,) = (item for item in self._objects.all("nodes") if item["metadata"]["name"] == self._node_name)
         slices = self._objects.all("resourceslices") if self._held_slices is None else self._held_slices
         uids = {claim["metadata"]["uid"] for claim in wanted}
-        others = [claim for claim in self._objects.all("resourceclaims") if claim["metadata"]["uid"] not in uids]
-        for claim in others:
-            if allocation := self._allocation_of(claim):
-                claim.setdefault("status", {})["allocation"] = allocation
+        others = [
+            {**claim, "status": {**claim.get("status", {}), "allocation": allocation}}
+            for claim in self._objects.all("resourceclaims")
+            if claim["metadata"]["uid"] not in uids and (allocation := self._allocation_of(claim))
+        ]
         classes = self._objects.all("deviceclasses")
         return allocator.allocate_together(wanted, classes=classes, slices=slices, claims=others, node=node)
 
-    def _allocation_of(self, claim: Obj) -> dict[str, Any] | None:
+    def _allocation_of(self, claim: Mapping[str, Any]) -> dict[str, Any] | None:
         uid = claim["metadata"]["uid"]
         assumed = next((it.allocations[uid] for it in self._decided.values() if uid in it.allocations), None)
         return claim.get("status", {}).get("allocation") or assumed
