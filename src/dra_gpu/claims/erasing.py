@@ -116,6 +116,7 @@ class Erasing:
             steps=kept,
             holds=holds,
             shares=tuple(share for share in record.shares if share.device in devices),
+            planned=tuple(share for share in record.planned if share.device in devices),
             cgroups=tuple(cgroup for cgroup in record.cgroups if cgroup.gpu in held),
             note="; ".join(leftover.reason for leftover in leftovers),
         )

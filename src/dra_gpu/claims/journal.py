@@ -27,6 +27,10 @@ from dra_gpu.claims.record import (
     decode_payload,
     encode_payload,
 )
+from dra_gpu.claims.resize import table as resize_table
+from dra_gpu.claims.resize.overlay import Overlay
+from dra_gpu.claims.resize.state import Resize, ShareKey
+from dra_gpu.claims.share_tables import Shortage
 from dra_gpu.claims.shares import HeldShare, MemoryBudget, MemoryCgroup
 from dra_gpu.claims.steps import SetTimeSlice
 from dra_gpu.claims.time_slices import TimeSliceHolder
@@ -147,6 +151,29 @@ class Journal:
         """Delete a record; one that is not there is as good."""
         await self._committer.write(lambda connection: _forget(connection, uid))
 
+    async def resizes(self) -> tuple[Resize, ...]:
+        """Return all resizes, also those of claims that are not prepared."""
+        return await self._committer.read(resize_table.every)
+
+    async def keep_resize(self, resize: Resize) -> None:
+        """Write how far a resize has come, and what it makes of the claim's shares."""
+        await self._committer.write(
+            lambda connection: resize_table.keep(connection, resize, _planned(connection, resize.uid))
+        )
+
+    async def raise_limit(self, resize: Resize) -> tuple[Blocker, ...]:
+        """Write a resize whose limit is higher than before, unless other claims of this boot leave no room for it.
+
+        Both in one transaction. Returns who has the rest; empty when it is written.
+        """
+        return await self._committer.write(lambda connection: self._raise_limit(connection, resize))
+
+    async def drop_resize(self, key: ShareKey) -> None:
+        """Forget a resize; one that is not there is as good."""
+        await self._committer.write(
+            lambda connection: resize_table.drop(connection, key, _planned(connection, key.uid))
+        )
+
     async def names(self, boot_id: str) -> dict[str, str]:
         """Return the names given to slots in that boot (see `inventory.naming`)."""
         query = "SELECT pci_address, name FROM device_names WHERE boot_id = ?"
@@ -159,7 +186,8 @@ class Journal:
 
     def _begin(self, connection: sqlite3.Connection, record: Record) -> tuple[Blocker, ...]:
         ref = record.ref
-        blockers = self._blockers(connection, ref.uid, record.holds, record.shares)
+        planned = record.planned or record.shares
+        blockers = self._blockers(connection, ref.uid, record.holds, planned)
         if blockers:
             return blockers
         _forget(connection, ref.uid)
@@ -179,9 +207,19 @@ class Journal:
             "INSERT INTO holds (uid, device, share_id, gpu, access, units) VALUES (?, ?, ?, ?, ?, ?)",
             [(ref.uid, it.device, it.share_id, it.gpu, it.access.value, it.units) for it in record.holds],
         )
-        if record.shares:
-            share_tables.insert(connection, ref.uid, record.shares)
+        if planned:
+            share_tables.insert(connection, ref.uid, planned)
             share_tables.insert_cgroups(connection, ref.uid, record.cgroups)
+            if resize_table.of_claim(connection, ref.uid):
+                resize_table.mirror(connection, ref.uid, planned)
+        return ()
+
+    def _raise_limit(self, connection: sqlite3.Connection, resize: Resize) -> tuple[Blocker, ...]:
+        planned = _planned(connection, resize.uid)
+        shortage = resize_table.shortage(connection, resize, planned, self._boot_id)
+        if shortage is not None:
+            return _holders(connection, shortage, resize.device)
+        resize_table.keep(connection, resize, planned)
         return ()
 
     def _blockers(
@@ -206,15 +244,23 @@ class Journal:
                     found[row[0]] = Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), held.device, row[4])
         if found or not shares:
             return tuple(found.values())
-        shortage = share_tables.shortage(connection, uid, shares, self._boot_id)
-        if shortage is None:
-            return ()
-        query = "SELECT uid, namespace, name, state, note FROM claims WHERE uid = ?"
-        rows = [connection.execute(query, (holder,)).fetchone() for holder in shortage.holders]
-        return tuple(
-            Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), shares[0].device, row[4], shortage.text)
-            for row in rows
-        )
+        wanted = Overlay(shares, resize_table.of_claim(connection, uid)).shares
+        shortage = share_tables.shortage(connection, uid, wanted, self._boot_id)
+        return () if shortage is None else _holders(connection, shortage, shares[0].device)
+
+
+def _holders(connection: sqlite3.Connection, shortage: Shortage, device: str) -> tuple[Blocker, ...]:
+    query = "SELECT uid, namespace, name, state, note FROM claims WHERE uid = ?"
+    rows = [connection.execute(query, (holder,)).fetchone() for holder in shortage.holders]
+    return tuple(
+        Blocker(ClaimRef(row[1], row[2], row[0]), _state(row[3]), device, row[4], shortage.text) for row in rows
+    )
+
+
+def _planned(connection: sqlite3.Connection, uid: str) -> tuple[HeldShare, ...]:
+    """Return a claim's shares as they were planned; none without a record."""
+    row = connection.execute("SELECT CAST(payload AS BLOB) FROM claims WHERE uid = ?", (uid,)).fetchone()
+    return () if row is None else decode_payload(row[0]).shares
 
 
 def _add_cgroups(connection: sqlite3.Connection, uid: str, cgroups: Sequence[MemoryCgroup]) -> None:
@@ -299,16 +345,20 @@ def _remember(connection: sqlite3.Connection, boot_id: str, rows: list[tuple[str
 def _record(connection: sqlite3.Connection, row: tuple[Any, ...], holds: list[Hold]) -> Record:
     seq, uid, namespace, name, boot_id, state, note, payload = row
     content = decode_payload(payload)
-    shares = content.shares
+    planned = content.shares
+    resizes = resize_table.of_claim(connection, uid) if planned else ()
+    overlay = Overlay(planned, resizes)
     return Record(
         ref=ClaimRef(namespace, name, uid),
         boot_id=boot_id,
         state=_state(state),
         devices=content.payload.devices,
-        steps=content.steps,
+        steps=overlay.steps(content.steps),
         holds=tuple(holds),
-        shares=shares,
-        cgroups=share_tables.cgroups(connection, uid) if shares else (),
+        shares=overlay.shares,
+        planned=planned,
+        resizes=resizes,
+        cgroups=share_tables.cgroups(connection, uid) if planned else (),
         lock_keys=content.payload.lock_keys,
         adopted=content.payload.adopted,
         writer=content.payload.writer,

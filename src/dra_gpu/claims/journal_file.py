@@ -26,9 +26,10 @@ from dra_gpu.claims.journal_errors import (
     translate,
 )
 from dra_gpu.claims.locks import try_flock
+from dra_gpu.claims.resize import table as resize_table
 
 APPLICATION_ID = 0x44524147  # "DRAG"
-FORMAT = (1, 2)  # 1.1: the tables of shares; 1.2: the memory units of partitions
+FORMAT = (1, 3)  # 1.1: the tables of shares; 1.2: the memory units of partitions; 1.3: resizes
 _MINORS = 1000
 _VERSION = FORMAT[0] * _MINORS + FORMAT[1]
 _BUSY_MS = 5_000  # a transaction of the other instance takes milliseconds; five seconds leave a Prepare its deadline
@@ -219,7 +220,7 @@ def _create(path: Path, release: str) -> None:
             connection.execute("BEGIN")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
-            for statement in (*SCHEMA.split(";"), *share_tables.SCHEMA):
+            for statement in (*SCHEMA.split(";"), *share_tables.SCHEMA, *resize_table.SCHEMA):
                 connection.execute(statement)
             connection.execute("INSERT INTO meta VALUES ('release', ?)", (release,))
             connection.execute("COMMIT")
@@ -237,7 +238,7 @@ def _upgrade(path: Path) -> None:
             if connection.execute("PRAGMA user_version").fetchone()[0] >= _VERSION:
                 return
             connection.execute("BEGIN IMMEDIATE")
-            for statement in share_tables.SCHEMA:
+            for statement in (*share_tables.SCHEMA, *resize_table.SCHEMA):
                 connection.execute(statement)
             if "units" not in {row[1] for row in connection.execute("PRAGMA table_info(holds)")}:
                 connection.execute("ALTER TABLE holds ADD COLUMN units INTEGER NOT NULL DEFAULT 0")

@@ -50,8 +50,31 @@ class NodeShares:
             for one in known.shares:
                 if known.daemon.gpu == device and one.name == share.name:
                     self._made[device, share.name] = one
-                    return one.limits == share.limits
+                    return one.limits in (share.limits, share.former)
         return False
+
+    async def resize(self, device: str, share: MpsShare) -> None:
+        """Give a share other limits; one that is not there is made.
+
+        Raises:
+            MpsError: BUSY while clients are attached that the limits of before are for; or as for `have`.
+        """
+        self._made.pop((device, share.name), None)
+        await self.have(device, share)
+
+    async def clients(self, device: str, name: str) -> tuple[int, ...]:
+        """Return the processes that are attached to a share.
+
+        Raises:
+            MpsError: the service, or the daemon, did not answer.
+        """
+        for known in await self._service(device).clients(device):
+            if known.daemon.gpu == device and known.problem:
+                raise MpsError(MpsErrorKind.TRANSIENT, f"GPU {device}, MPS: {known.problem}")
+            for one in known.shares:
+                if known.daemon.gpu == device and one.name == name:
+                    return one.clients
+        return ()
 
     async def give_up(self, device: str, name: str) -> None:
         """Give a share up; one that is not there is as good.

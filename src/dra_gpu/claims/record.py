@@ -14,6 +14,8 @@ from dra_gpu.claims import shares as share_codec
 from dra_gpu.claims import steps as step_codec
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice
 from dra_gpu.claims.partitions import PartitionHolder
+from dra_gpu.claims.resize.overlay import Overlay
+from dra_gpu.claims.resize.state import Resize
 from dra_gpu.claims.shares import HeldShare, MemoryCgroup
 from dra_gpu.claims.steps import CreateMigInstance, LimitMemory, SetMigMode, Step, UnknownStep
 from dra_gpu.claims.steps.form import Place
@@ -145,7 +147,9 @@ class Record:
         devices: the answer to the kubelet.
         steps: decoded steps; those of an unreadable record are missing.
         holds: what it holds.
-        shares: what of it are parts of GPUs.
+        shares: what of it are parts of GPUs, as much as they have by now.
+        planned: the same as they were planned.
+        resizes: what became of them since.
         cgroups: where the memory of its shares is limited; grows as pods join.
         lock_keys: see `Payload`.
         adopted: see `Payload`.
@@ -163,6 +167,8 @@ class Record:
     steps: tuple[Step, ...] = ()
     holds: tuple[Hold, ...] = ()
     shares: tuple[HeldShare, ...] = ()
+    planned: tuple[HeldShare, ...] = ()
+    resizes: tuple[Resize, ...] = ()
     cgroups: tuple[MemoryCgroup, ...] = ()
     lock_keys: tuple[str, ...] = ()
     adopted: bool = False
@@ -205,7 +211,7 @@ def joined_cgroups(record: Record, cgroups: Iterable[str]) -> tuple[MemoryCgroup
     limits: dict[str, int] = {}
     for step in record.steps:
         if isinstance(step, LimitMemory):
-            limits[step.gpu] = sum(share.memory_bytes for share in record.shares if share.gpu == step.gpu)
+            limits[step.gpu] = Overlay(record.planned, record.resizes).enforced_memory(step.gpu)
     known = {(one.gpu, one.cgroup) for one in record.cgroups}
     return tuple(
         MemoryCgroup(gpu, cgroup, limit)
@@ -224,7 +230,7 @@ def encode_payload(record: Record, writer: str) -> bytes:
             steps=tuple(msgspec.Raw(step_codec.encode(step)) for step in record.steps),
             lock_keys=record.lock_keys,
             adopted=record.adopted,
-            shares=tuple(msgspec.Raw(share_codec.encode(share)) for share in record.shares),
+            shares=tuple(msgspec.Raw(share_codec.encode(share)) for share in record.planned or record.shares),
         )
     )
 

@@ -16,18 +16,20 @@ WHOLE_PERCENT = 100
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
-class MpsShare(msgspec.Struct, frozen=True, rename="camel"):
+class MpsShare(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A share on the MPS service.
 
     Attributes:
         name: unique on its GPU; see `share_name` and `claim_share_name`.
         protocol: how its limits reach its processes.
         limits: of each process.
+        former: other limits that it may still have, while it is resized; never written down.
     """
 
     name: str
     protocol: MpsProtocol
     limits: Limits = Limits()
+    former: Limits | None = None
 
 
 class HeldShare(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -26,7 +26,7 @@ class Amounts:
         return self._each(other, int.__sub__)
 
     def __bool__(self) -> bool:
-        return self != _NOTHING
+        return self != NOTHING
 
     def at_most(self, other: "Amounts") -> "Amounts":
         """Return the smaller of each."""
@@ -78,10 +78,10 @@ class Amounts:
         }
 
 
-_NOTHING = Amounts()
+NOTHING = Amounts()
 
 
-def parse(wire: Mapping[str, str | int], default: Amounts = _NOTHING) -> Amounts:
+def parse(wire: Mapping[str, str | int], default: Amounts = NOTHING) -> Amounts:
     """Read amounts by the names of the capacities; unknown names are ignored, absent ones are the default's.
 
     Raises:

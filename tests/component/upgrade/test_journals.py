@@ -13,7 +13,7 @@ from tests.component.upgrade.held import EVERY_KIND, FIXTURES, KINDS, NEWER, THI
 
 LONG = 3  # of `nvidia-smi compute-policy`
 GIB = 2**30
-THIS_FORMAT, NEWER_FORMAT = 1002, 1009
+THIS_FORMAT, NEWER_FORMAT = 1003, 1009
 
 
 def made_by(kinds) -> dict[str, object]:

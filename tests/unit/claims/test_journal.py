@@ -406,7 +406,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_journal(tmp_path):
 def test_the_format_is_stated_in_the_file(tmp_path):
     journal_file.ensure(tmp_path / FILE_NAME, "0.1.0")
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1002,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (1003,)
         assert connection.execute("PRAGMA application_id").fetchone() == (journal_file.APPLICATION_ID,)
 
 

@@ -127,4 +127,4 @@ def test_a_journal_of_format_1_0_is_brought_to_this_one_and_keeps_its_records(tm
 
     asyncio.run(use())
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1002,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (1003,)

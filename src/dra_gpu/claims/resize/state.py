@@ -1,0 +1,91 @@
+"""What the journal keeps about the resize of a share. Pure.
+
+It outlives the claim's record, a reboot and the object: what was given back is published until the server has less.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from dra_gpu.inventory.amounts import NOTHING, Amounts
+from dra_gpu.mps.service import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ShareKey:
+    """Which share of which claim.
+
+    Attributes:
+        uid: of the claim.
+        device: name of the device in the pool.
+        share_id: the scheduler's id of the share.
+    """
+
+    uid: str
+    device: str
+    share_id: str
+
+
+class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the resize of a share has come.
+
+    Attributes:
+        uid: of the claim.
+        device: name of the device in the pool.
+        share_id: the scheduler's id of the share.
+        namespace: of the claim and of the object.
+        name: of the claim and of the object.
+        object: UID of the ClaimResize that `permit` is about.
+        allocated: A, what the claim was allocated.
+        limit: L, what its processes cannot exceed: what Prepare and the scheduler's growths count with.
+        goal: what its limits are being set to, at most `limit`; below it as long as processes may still have more.
+        applied: the goal for which everything was set last.
+        mps: what the MPS service accepted last; None for what the claim was prepared with.
+        given_back: B, the most that the server may have of it beyond the hardware.
+        offered: what is to be published beyond the hardware, at most `given_back`.
+        round: counts the times that something began to be given back.
+        released_round: the last of them of which nothing is left at the server.
+        permit: number of the P that is kept to.
+        permitted: that P.
+    """
+
+    uid: str
+    device: str
+    share_id: str
+    namespace: str
+    name: str
+    object: str
+    allocated: Amounts
+    limit: Amounts
+    goal: Amounts
+    applied: Amounts
+    mps: Limits | None = None
+    given_back: Amounts = NOTHING
+    offered: Amounts = NOTHING
+    round: int = 0
+    released_round: int = 0
+    permit: int = 0
+    permitted: Amounts = NOTHING
+
+    @property
+    def key(self) -> ShareKey:
+        """Which share it is about."""
+        return ShareKey(self.uid, self.device, self.share_id)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its limits are set and nothing has more."""
+        return self.applied == self.goal == self.limit
+
+
+def encode(resize: Resize) -> str:
+    """Return the JSON that the journal keeps."""
+    return msgspec.json.encode(resize).decode()
+
+
+def decode(raw: str | bytes) -> Resize | None:
+    """Read what the journal keeps; None for what a newer release wrote in a way that this one does not understand."""
+    try:
+        return msgspec.json.decode(raw, type=Resize)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
