@@ -1,6 +1,7 @@
 """The node as steps see it: one vendor's GPUs, their partitions, their shares on MPS, and the CDI files of claims."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.api.resource_v1 import Device as WireDevice
@@ -16,7 +17,7 @@ from dra_gpu.inventory.devices import Inventory, PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement
 from dra_gpu.inventory.sharing import SharingAbility
 from dra_gpu.mps.service import MpsService
-from dra_gpu.vendors.base import FailureKind, Vendor, VendorError
+from dra_gpu.vendors.base import FailureKind, MemoryUse, Vendor, VendorError
 
 Budgets = Callable[[str, str], Awaitable[Sequence[MemoryBudget]]]
 Holders = Callable[[str], Awaitable[Sequence[PartitionHolder]]]
@@ -229,6 +230,41 @@ class NodeMachine:
             return await self._shares.there(gpu, share)
         instance = await self._partitions.whole(gpu, placement)
         return instance is not None and await self._shares.there(instance.uuid or "", share)
+
+    async def resize_share(self, gpu: str, share: MpsShare, placement: MigPlacement | None = None) -> None:
+        """Give a share on MPS other limits; one that is not there is made.
+
+        Raises:
+            MpsError: BUSY while clients are attached whose limits would change; or as for `share`.
+            VendorError: as for `share`.
+        """
+        await self._shares.resize(await self._device(gpu, placement), share)
+
+    async def share_clients(self, gpu: str, name: str, placement: MigPlacement | None = None) -> Sequence[int]:
+        """Return the processes that are attached to a share.
+
+        Raises:
+            MpsError: the service, or its daemon, did not answer.
+            VendorError: the GPU is gone, or the partition is.
+        """
+        return await self._shares.clients(await self._device(gpu, placement), name)
+
+    async def memory_use(self, gpu: str, cgroup: str) -> MemoryUse:
+        """Return the device memory that a cgroup uses.
+
+        Raises:
+            CgroupGoneError: there is no such cgroup.
+            VendorError: the GPU is gone or cannot, or the driver did not answer.
+        """
+        return await self._vendor.memory_use(self._gpu(gpu), cgroup)
+
+    async def environments(self, pods: Collection[str]) -> Mapping[int, Mapping[str, str]]:
+        """Return what each process of some pods was started with, by its id."""
+        return await asyncio.to_thread(self._vendor.environments, pods)
+
+    def command(self, pid: int) -> str:
+        """Return how a process was started, shortened; empty where it has ended."""
+        return self._vendor.command(pid)
 
     async def unshare(self, gpu: str, name: str, placement: MigPlacement | None = None) -> None:
         """Give a share up; one that is not there is as good.

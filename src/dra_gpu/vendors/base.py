@@ -5,7 +5,7 @@ does not answer costs its own claim, nothing else.
 """
 
 import enum
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +84,19 @@ class ShareEdits:
     partition: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The device memory that a cgroup uses of a GPU.
+
+    Attributes:
+        memory_bytes: what the driver counts against its limit.
+        processes: ids of its processes on that GPU, the largest first.
+    """
+
+    memory_bytes: int
+    processes: tuple[int, ...] = ()
+
+
 class Vendor(Protocol):
     """One vendor's GPUs on this node."""
 
@@ -129,6 +142,14 @@ class Vendor(Protocol):
         Raises:
             CgroupGoneError: there is no such cgroup.
             VendorError: the driver cannot (UNSUPPORTED), or did not answer.
+        """
+
+    async def memory_use(self, gpu: Gpu, cgroup: str) -> MemoryUse:
+        """Return the device memory that a cgroup uses, as its limit counts it.
+
+        Raises:
+            CgroupGoneError: there is no such cgroup.
+            VendorError: the driver cannot, or did not answer.
         """
 
     def pod_cgroup(self, pod_uid: str) -> str | None:
@@ -230,6 +251,12 @@ class Vendor(Protocol):
 
     def pod_of(self, pid: int) -> str | None:
         """Return the UID of the pod that a process runs in; None where that cannot be told. A few system calls."""
+
+    def environments(self, pods: Collection[str]) -> Mapping[int, Mapping[str, str]]:
+        """Return what each process of some pods was started with, by its id. Reads all processes of the node."""
+
+    def command(self, pid: int) -> str:
+        """Return how a process was started, shortened; empty where it has ended. A system call or two."""
 
     def installation(self) -> Hashable:
         """Return a mark of the driver installation: equal as long as it is the same one. Costs a few system calls."""

@@ -1,6 +1,6 @@
 """The node as steps see it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
@@ -10,6 +10,7 @@ from dra_gpu.claims.time_slices import TimeSliceHolder
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigPlacement
 from dra_gpu.inventory.sharing import SharingAbility
+from dra_gpu.vendors.base import MemoryUse
 
 if TYPE_CHECKING:
     from dra_gpu.claims.steps.cdi import WriteCdiSpec
@@ -73,6 +74,21 @@ class Machine(Protocol):
 
     async def shared(self, gpu: str, share: MpsShare, placement: MigPlacement | None = None) -> bool:
         """Tell whether a share is there with its limits."""
+
+    async def resize_share(self, gpu: str, share: MpsShare, placement: MigPlacement | None = None) -> None:
+        """Give a share on MPS other limits; one that is not there is made."""
+
+    async def share_clients(self, gpu: str, name: str, placement: MigPlacement | None = None) -> Sequence[int]:
+        """Return the processes that are attached to a share."""
+
+    async def memory_use(self, gpu: str, cgroup: str) -> MemoryUse:
+        """Return the device memory that a cgroup uses."""
+
+    async def environments(self, pods: Collection[str]) -> Mapping[int, Mapping[str, str]]:
+        """Return what each process of some pods was started with, by its id."""
+
+    def command(self, pid: int) -> str:
+        """Return how a process was started, shortened; empty where it has ended."""
 
     async def unshare(self, gpu: str, name: str, placement: MigPlacement | None = None) -> None:
         """Give a share up; one that is not there is as good."""

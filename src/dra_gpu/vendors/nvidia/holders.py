@@ -10,7 +10,8 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-_LONGEST_COMMAND = 80
+from dra_gpu.vendors.processes import command
+
 _MOST_NAMED = 5
 
 
@@ -31,7 +32,7 @@ def described(processes: Path, pids: Iterable[int]) -> str:
     Our own is not among them; empty when none is left.
     """
     others = sorted(set(pids) - {os.getpid()})
-    named = [f"pid {pid}{_command(processes / str(pid))}" for pid in others[:_MOST_NAMED]]
+    named = [_named(processes, pid) for pid in others[:_MOST_NAMED]]
     more = len(others) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
@@ -66,14 +67,6 @@ def _identity(path: str) -> tuple[str, int, int] | None:
     return ("file", found.st_dev, found.st_ino)
 
 
-def _command(process: Path) -> str:
-    for name in ("cmdline", "comm"):
-        try:
-            raw = (process / name).read_bytes()
-        except OSError:
-            continue
-        words = raw.replace(b"\0", b" ").decode(errors="replace").strip()
-        readable = "".join(character for character in words if character.isprintable())
-        if readable:
-            return f" ({readable[:_LONGEST_COMMAND]})"
-    return ""
+def _named(processes: Path, pid: int) -> str:
+    started = command(processes, pid)
+    return f"pid {pid} ({started})" if started else f"pid {pid}"

@@ -11,6 +11,8 @@ import pynvml
 from dra_gpu.inventory.model import Gpu
 from dra_gpu.vendors.base import CgroupGoneError, CgroupUnlimitedError, VendorError
 from dra_gpu.vendors.nvidia.nvml import failure, handle_of
+from dra_gpu.vendors.nvidia.usage import processes_on
+from dra_gpu.vendors.usage import UsingProcess
 
 _NO_LIMIT = 2**64 - 1
 _CANNOT = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -51,6 +53,21 @@ def limit(gpu: Gpu, cgroup: str) -> int | None:
     except pynvml.NVMLError as error:
         raise _failure(gpu, cgroup, _GET, error) from error
     return None if request.hardLimit == _NO_LIMIT else int(request.hardLimit)
+
+
+def use(gpu: Gpu, cgroup: str) -> tuple[int, tuple[UsingProcess, ...]]:
+    """Return the bytes that are counted against a cgroup's limit, and all processes on the GPU.
+
+    Raises:
+        VendorError: as for `set_limit`.
+    """
+    request = pynvml.c_nvmlGetMemoryLimits_v1_t()
+    request.nameSpace = cgroup.encode()
+    try:
+        pynvml.nvmlDeviceGetMemoryLimits_v1(handle_of(gpu), request)
+    except pynvml.NVMLError as error:
+        raise _failure(gpu, cgroup, _GET, error) from error
+    return int(request.currentUsed), processes_on(handle_of(gpu))
 
 
 def _failure(gpu: Gpu, cgroup: str, call: str, error: pynvml.NVMLError) -> VendorError:

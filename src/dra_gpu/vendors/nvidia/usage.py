@@ -43,7 +43,7 @@ class Usage:
         sm, no_samples = self._sm(gpu.uuid, handle)
         sent, received = _nvlink(gpu, handle)
         return GpuUsage(
-            processes=_processes(handle),
+            processes=processes_on(handle),
             memory_bytes=None if memory is None else int(memory.used),
             sm=sm,
             no_samples=no_samples,
@@ -70,7 +70,8 @@ class Usage:
         return {pid: sum(shares) / len(shares) / _PERCENT for pid, shares in busy.items()}, None
 
 
-def _processes(handle: Any) -> tuple[UsingProcess, ...]:
+def processes_on(handle: Any) -> tuple[UsingProcess, ...]:
+    """Return the processes that use a GPU; none where it does not tell."""
     found: dict[int, UsingProcess] = {}
     for call in (pynvml.nvmlDeviceGetComputeRunningProcesses_v3, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3):
         for one in optional(call, handle) or ():

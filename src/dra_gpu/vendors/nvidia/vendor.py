@@ -1,7 +1,7 @@
 """NVIDIA's GPUs behind the Protocol of vendors: NVML to look, nvidia-smi to set, the driver root for containers."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import SharingAbility
-from dra_gpu.vendors.base import ShareEdits, VendorError
+from dra_gpu.vendors.base import MemoryUse, ShareEdits, VendorError
 from dra_gpu.vendors.cgroups import PodCgroups, pod_of_process
 from dra_gpu.vendors.health import HealthEvent, HealthProbe
 from dra_gpu.vendors.nvidia import memory_limits, nodes
@@ -34,6 +34,7 @@ from dra_gpu.vendors.nvidia.session import Session
 from dra_gpu.vendors.nvidia.share_edits import share_edits
 from dra_gpu.vendors.nvidia.smi import Smi
 from dra_gpu.vendors.nvidia.usage import Usage
+from dra_gpu.vendors.processes import command, environments
 from dra_gpu.vendors.usage import GpuUsage
 from dra_gpu.vendors.watchdog import Watchdog
 
@@ -164,6 +165,16 @@ class NvidiaVendor:
         """See `vendors.base.Vendor.memory_limit`."""
         return await self._with_nvml(gpu, "reading a memory limit", lambda: memory_limits.limit(gpu, cgroup))
 
+    async def memory_use(self, gpu: Gpu, cgroup: str) -> MemoryUse:
+        """See `vendors.base.Vendor.memory_use`."""
+
+        def look() -> MemoryUse:
+            used, processes = memory_limits.use(gpu, cgroup)
+            by_size = sorted(processes, key=lambda one: one.memory_bytes or 0, reverse=True)
+            return MemoryUse(used, tuple(one.pid for one in by_size if self._is_in(one.pid, cgroup)))
+
+        return await self._with_nvml(gpu, "reading the memory that a pod uses", look)
+
     async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
         """See `vendors.base.Vendor.set_mig_mode`."""
         await self._with_nvml(
@@ -233,6 +244,18 @@ class NvidiaVendor:
     def pod_of(self, pid: int) -> str | None:
         """See `vendors.base.Vendor.pod_of`."""
         return pod_of_process(self._proc_root, pid)
+
+    def environments(self, pods: Collection[str]) -> Mapping[int, Mapping[str, str]]:
+        """See `vendors.base.Vendor.environments`."""
+        return environments(self._proc_root, pods)
+
+    def command(self, pid: int) -> str:
+        """See `vendors.base.Vendor.command`."""
+        return command(self._proc_root, pid)
+
+    def _is_in(self, pid: int, cgroup: str) -> bool:
+        pod = self.pod_of(pid)
+        return pod is not None and self._pod_cgroups.of_pod(pod) == cgroup
 
     async def _with_nvml(self, gpu: Gpu, what: str, call: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
         def opened() -> T:
