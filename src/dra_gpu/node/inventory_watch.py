@@ -2,14 +2,16 @@
 
 A driver binds GPUs one after another, a library appears after the plugin has started, a GPU falls off the bus: each
 look replaces the whole inventory, and whoever publishes it hears only of changes. A look that fails as a whole changes
-nothing: what was known stays offered, and the failure is told once.
+nothing: what was known stays offered, and the failure is told once. Looks follow each other soon while a GPU is sick,
+and when the vendor's mark of what is there differs, so that who comes or returns is offered within seconds.
 
 Partitions come and go with claims while a look is under way. Which ones claims have is asked before the look and after
 it, and one that nobody claims is believed to be an administrator's only when a second look shows it, too.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -31,6 +33,10 @@ RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
 # However often somebody asks for a look.
 SHORTEST_SECONDS = 1.0
+# How often it is asked whether other GPUs are there, which costs a few system calls.
+PRESENCE_SECONDS = 2.0
+# A GPU that is sick may be reset at any time.
+SICK_SECONDS = 5.0
 
 Partitions = Collection[tuple[str, MigPlacement]]
 Claimed = frozenset[tuple[str, MigPlacement]]
@@ -87,6 +93,7 @@ class InventoryWatch:
     _names: dict[str, str] = field(default_factory=dict)
     _problem: str = ""
     _announced: bool = False
+    _present: Hashable = None
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -101,8 +108,8 @@ class InventoryWatch:
         return replace(inventory, sick=(SickGpu("all GPUs", self._problem), *inventory.sick))
 
     def gpu(self, uuid: str) -> Gpu | None:
-        """Return a working GPU by its UUID."""
-        return self._layout.inventory.gpus.get(uuid)
+        """Return a GPU by its UUID, as it is or as it was when it last answered."""
+        return self._layout.inventory.known_gpu(uuid)
 
     def offer(self, chosen: tuple[View, ...]) -> None:
         """Offer these views from now on; what has been seen is offered in them at once."""
@@ -126,17 +133,24 @@ class InventoryWatch:
                 retry = min(2 * retry, LONGEST_RETRY_SECONDS)
                 continue
             retry = RETRY_SECONDS
-            await self._until_next(self.period if settled else min(SETTLE_SECONDS, self.period))
+            await self._until_next(self._pause(settled=settled))
+
+    def _pause(self, *, settled: bool) -> float:
+        pause = self.period if settled else min(SETTLE_SECONDS, self.period)
+        return min(SICK_SECONDS, pause) if self._layout.inventory.sick else pause
 
     async def _until_next(self, seconds: float) -> None:
         """Wait so long, or until somebody knows of a change; never less than a look after a look is worth."""
-        shortest = min(SHORTEST_SECONDS, seconds)
-        await asyncio.sleep(shortest)
-        try:
-            async with asyncio.timeout(seconds - shortest):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        await asyncio.sleep(min(SHORTEST_SECONDS, seconds))
+        while not self._woken.is_set() and self.vendor.presence() == self._present:
+            left = end - loop.time()
+            if left <= 0:
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, PRESENCE_SECONDS)):
+                    await self._woken.wait()
         self._woken.clear()
 
     async def _look(self) -> bool:
@@ -160,8 +174,12 @@ class InventoryWatch:
 
     async def _seen(self) -> tuple[Scan, Claimed]:
         before = await self.ours()
+        self._present = self.vendor.presence()
         scan = await self.vendor.scan()
-        return scan, frozenset(before) | frozenset(await self.ours())
+        claimed = frozenset(before) | frozenset(await self.ours())
+        # What claims had on a lost GPU when it was last seen does not become an administrator's when they end.
+        lost = {gpu.uuid for gpu in scan.sick if gpu.last is not None}
+        return scan, claimed | {one for one in self._claimed if one[0] in lost}
 
     def _known_unclaimed(self) -> Claimed:
         return frozenset() if self._scan is None else _unclaimed(self._scan, self._claimed)
@@ -184,8 +202,9 @@ class InventoryWatch:
 
     async def _name(self, scan: Scan) -> dict[str, str]:
         known = await self.names.names(self.boot_id)
-        names = naming.assign(known, scan.gpus)
-        uuids = {naming.slot(gpu): gpu.uuid for gpu in scan.gpus}
+        gpus = (*scan.gpus, *(one.last for one in scan.sick if one.last is not None))
+        names = naming.assign(known, gpus)
+        uuids = {naming.slot(gpu): gpu.uuid for gpu in gpus}
         new = [DeviceName(slot, name, uuids[slot]) for slot, name in names.items() if slot not in known]
         if new:
             await self.names.remember_names(self.boot_id, new)

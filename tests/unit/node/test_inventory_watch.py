@@ -22,6 +22,10 @@ class Looks:
         self.looks = list(looks)
         self.seen = asyncio.Event()
         self.count = 0
+        self.there = 0
+
+    def presence(self):
+        return self.there
 
     async def scan(self):
         self.count += 1
@@ -261,3 +265,92 @@ async def test_views_that_are_chosen_before_the_first_look_are_those_that_it_com
     await watched.run(looks=3)
 
     assert [published(one) for one in watched.layouts] == [["gpu-0-monitor"]]
+
+
+def lost(one):
+    return SickGpu(one.pci_address, "fallen off the bus", one.uuid, last=one)
+
+
+async def test_a_gpu_that_is_lost_stays_published_as_it_was_and_does_not_work(quick):
+    watched = await Watched(scan(gpu(0), gpu(1)), scan(gpu(0), sick=[lost(gpu(1))])).run(4)
+
+    before, after = watched.published
+    assert after == before
+    inventory = watched.watch.inventory()
+    assert sorted(inventory.gpus) == [gpu(0).uuid]
+    assert inventory.lost == {gpu(1).uuid: gpu(1)}
+    assert watched.watch.gpu(gpu(1).uuid) == gpu(1)
+    assert watched.troubles == [("GpuNotUsable", "GPU at 0000:11:00.0: fallen off the bus")]
+
+
+async def test_a_gpu_that_returns_works_again_and_nothing_else_changes(quick):
+    both = scan(gpu(0), gpu(1))
+
+    watched = await Watched(both, scan(gpu(0), sick=[lost(gpu(1))]), both).run(5)
+
+    first, _, last = [published(layout) for layout in watched.layouts]
+    assert last == first
+    assert watched.watch.inventory().lost == {}
+
+
+async def test_partitions_of_claims_on_a_lost_gpu_stay_theirs_when_the_claims_end(quick):
+    gone = partitionable(H100, mig_enabled=True, mig_instances=(MINE,))
+    looks = [WITH_ONE, scan(sick=[lost(gone)])]
+
+    watched = await of_claims({PLACE}, {PLACE}, {PLACE}, {PLACE}, (), looks=looks).run(5)
+
+    assert watched.published[-1] == watched.published[0]
+    assert [reason for reason, _ in watched.troubles] == ["GpuNotUsable"]
+
+
+async def test_a_gpu_in_another_slot_gets_another_name_and_its_old_one_goes_to_nobody(quick):
+    moved = gpu(1, pci_address="0000:77:00.0")
+
+    watched = await Watched(scan(gpu(0), gpu(1)), scan(gpu(0), moved)).run(4)
+
+    assert watched.published[-1] == ["gpu-0", "gpu-0-monitor", "gpu-2", "gpu-2-monitor"]
+    assert watched.watch.inventory().devices["gpu-2"].gpu.uuid == gpu(1).uuid
+
+
+async def looks_again(watched, change):
+    """Let an hour's pause begin, let something happen in it, and wait for the next look."""
+    task = asyncio.create_task(watched.watch.run())
+    async with asyncio.timeout(30):
+        await watched.watch.found.wait()
+        while watched.vendor.count < 2:  # the second one settles
+            await asyncio.sleep(0)
+        change()
+        while watched.vendor.count < 3:
+            await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def brisk(quick, monkeypatch):
+    monkeypatch.setattr(inventory_watch, "SHORTEST_SECONDS", 0)
+    monkeypatch.setattr(inventory_watch, "PRESENCE_SECONDS", 0.001)
+
+
+async def test_a_gpu_that_comes_is_looked_for_when_the_vendor_says_that_others_are_there(brisk):
+    watched = Watched(scan(gpu(0)), scan(gpu(0)), scan(gpu(0), gpu(1)), period=3600)
+
+    await looks_again(watched, lambda: setattr(watched.vendor, "there", 1))
+
+    assert len(watched.published[-1]) == 4
+
+
+async def test_whoever_knows_of_a_change_has_the_gpus_looked_at(brisk):
+    watched = Watched(scan(gpu(0)), scan(gpu(0)), scan(gpu(0), gpu(1)), period=3600)
+
+    await looks_again(watched, watched.watch.wake)
+
+    assert len(watched.published[-1]) == 4
+
+
+async def test_a_sick_gpu_is_looked_at_again_and_again(brisk, monkeypatch):
+    monkeypatch.setattr(inventory_watch, "SICK_SECONDS", 0)
+
+    watched = await Watched(scan(gpu(0), sick=[lost(gpu(1))]), period=3600).run(10)
+
+    assert watched.vendor.count >= 10
