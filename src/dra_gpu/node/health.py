@@ -162,7 +162,8 @@ class NodeHealth:
             group.create_task(self._tell_claims(), name="health-of-claims")
 
     def _gpus(self) -> tuple[Gpu, ...]:
-        return tuple(self._inputs.inventory().gpus.values())
+        inventory = self._inputs.inventory()
+        return (*inventory.gpus.values(), *inventory.lost.values())
 
     def _count(self, event: HealthEvent) -> None:
         key = event.gpu, event.kind.value if event.xid is None else str(event.xid)

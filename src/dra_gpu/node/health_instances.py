@@ -47,7 +47,7 @@ class Instances:
             gpu_instance: id of the GPU instance.
             compute_instance: id of the compute instance; None for whichever.
         """
-        gpu = self._inventory().gpus.get(uuid)
+        gpu = self._inventory().known_gpu(uuid)
         if gpu is None:
             return None
         for found in self._existing(gpu):
