@@ -32,6 +32,7 @@ pytestmark = pytest.mark.budget(5)
 #: What each account may do beyond what every account may: anywhere, and in the driver's own namespace as well.
 ANYWHERE: dict[str, dict[str, str]] = {
     NODE: {
+        "devicetaintrules.resource.k8s.io": "list watch",
         "events": "create patch",
         "nodes": "get",
         "resourceclaims.resource.k8s.io": "get",

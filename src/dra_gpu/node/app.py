@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -22,7 +22,6 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
 from dra_gpu.apiserver.events import EventRecorder
 from dra_gpu.apiserver.publisher import SlicePublisher
-from dra_gpu.apiserver.resources import Node
 from dra_gpu.apiserver.slice_diff import PoolIdentity
 from dra_gpu.cdi.extra_edits import ExtraEdits, ExtraEditsError, load_extra_edits
 from dra_gpu.cdi.store import SpecStore
@@ -54,6 +53,8 @@ from dra_gpu.node.node_views import NodeViews
 from dra_gpu.node.observed import Observed
 from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
+from dra_gpu.node.reset_log import ResetLog
+from dra_gpu.node.resetting import GpuResets
 from dra_gpu.node.settings import Settings
 from dra_gpu.node.starting import (
     StartError,
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
 EXTENDED_RESOURCES = {"nvidia": ("nvidia.com/gpu",)}
 COMPONENT = "dra-gpu.dev/node"  # as deploy/rbac/node.yaml lets Events of the plugin through
 LEAVE = "leave"  # what makes of `dra-gpu node` the one that takes the driver off the node
+
+T = TypeVar("T")
+
 _log = structlog.get_logger(__name__)
 
 
@@ -269,6 +273,20 @@ class NodePlugin:
             "sockets": server.watch_sockets(),
             "waiting": waiting.run(),
             "health": health.run(),
+            "resets": GpuResets(
+                api,
+                identity,
+                vendor,
+                watch.inventory,
+                watch.looked,
+                gpu_locks,
+                journal.records,
+                boot_id,
+                lambda: lock.held,
+                ResetLog(chosen.state_dir),
+                lambda answer: telling.of_node("Normal" if answer.done else "Warning", answer.reason, answer.note),
+                _each(lambda gpu: machine.doubt(gpu.uuid), lambda _gpu: watch.wake()),
+            ).run(),
         }
         if observer is not None:
             background["metrics"] = observer.run(
@@ -372,12 +390,12 @@ def _locks(directory: Path, stack: AsyncExitStack) -> tuple[ClaimLocks, GpuLocks
     return of_claims, of_gpus
 
 
-def _each(*readers: Callable[[Node], None]) -> Callable[[Node], None]:
-    def read(node: Node) -> None:
-        for reader in readers:
-            reader(node)
+def _each(*hearers: Callable[[T], None]) -> Callable[[T], None]:
+    def tell(what: T) -> None:
+        for hear in hearers:
+            hear(what)
 
-    return read
+    return tell
 
 
 async def _drain(engine: Engine) -> None:

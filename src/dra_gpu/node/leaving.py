@@ -18,6 +18,7 @@ from dra_gpu.claims.record import Record
 from dra_gpu.health.store import FILE_NAME
 from dra_gpu.kubelet import service
 from dra_gpu.kubelet.leftovers import living_registrations
+from dra_gpu.node import reset_log
 
 REASON = "the driver is being removed from this node"
 LOOK_SECONDS = 0.5  # a look at the local journal; what ends is given back by the kubelet's own call
@@ -128,6 +129,7 @@ def remove_state(state_dir: Path) -> None:
         "publisher.wanted",
         "dra*.sock",
         f"*{FILE_NAME}*",
+        f"{reset_log.FILE_NAME}*",
     ):
         for path in state_dir.glob(pattern):
             path.unlink(missing_ok=True)
