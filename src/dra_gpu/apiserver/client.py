@@ -18,7 +18,7 @@ from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.connection import Connection, ConnectionConfigError, Credentials
 from dra_gpu.apiserver.http1 import Answer, Call, HttpConnection, HttpPool, TransportError
 from dra_gpu.apiserver.kubernetes_api import Listing, Selection, WatchEvent, WatchOptions
-from dra_gpu.apiserver.resources import KubernetesObject, Resource
+from dra_gpu.apiserver.resources import PODS, KubernetesObject, Resource
 from dra_gpu.apiserver.watch_lines import LineSplitter, LineTooLongInWatchError
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -63,11 +63,12 @@ class _Target:
     namespace: str = ""
     subresource: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
+    tail: str = ""
 
     @property
     def path(self) -> str:
         named = "" if self.verb == "create" else self.name
-        path = self.resource.path(self.namespace, named, self.subresource)
+        path = self.resource.path(self.namespace, named, self.subresource) + self.tail
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
     @property
@@ -113,6 +114,13 @@ class HttpKubernetesApi:
             except errors.UNREADABLE as error:
                 undecodable.append(f"{_name_of(item)}: {error}")
         return Listing(tuple(items), raw.metadata.resource_version, tuple(undecodable))
+
+    async def ask_pod(
+        self, name: str, namespace: str, port: int, path: str, *, deadline: float = DEFAULT_DEADLINE
+    ) -> bytes:
+        """Return what a pod's port says to a GET, through the API server: needs `get` on `pods/proxy`."""
+        target = _Target("get", PODS, f"{name}:{port}", namespace, "proxy", tail=path)
+        return (await self._request(target, deadline)).body
 
     async def create(
         self, resource: Resource[T], body: object, namespace: str = "", *, deadline: float = DEFAULT_DEADLINE

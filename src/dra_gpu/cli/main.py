@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dra_gpu import __version__
-from dra_gpu.cli import service_commands
+from dra_gpu.cli import service_commands, top_command
 from dra_gpu.cli.connecting import connection_options, kubeconfig_of
 
 
@@ -57,6 +57,7 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
 
 
 service_commands.register(main)
+main.add_command(top_command.top)
 
 
 @main.command("validate")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dra_gpu_sim.apiserver import admin, resources
+from dra_gpu_sim.apiserver import admin, pod_proxy, resources
 from dra_gpu_sim.apiserver.failures import ApiFailureError
 from dra_gpu_sim.apiserver.faults import Faults
 from dra_gpu_sim.apiserver.handlers import Handlers, matcher_of
@@ -182,6 +182,10 @@ class ApiServer:
             return
         try:
             self._check_token(request.headers.get("authorization", ""))
+            if (asked := pod_proxy.wanted(request.path)) is not None:
+                said = await pod_proxy.forward(asked, self.objects("pods"))
+                await exchange.respond(200, said, {"Content-Type": "text/plain"})
+                return
             where = route(request)
         except ApiFailureError as failure:
             await self._refuse_request(exchange, None, failure)
