@@ -18,7 +18,7 @@ from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
 from dra_gpu.apiserver.reflector import Change, Reflector
 from dra_gpu.apiserver.resources import EVENTS, PODS, RESOURCE_CLAIMS, Event, Pod
-from dra_gpu.controller.work_queue import WorkQueue
+from dra_gpu.apiserver.work_queue import WorkQueue
 
 REASON = "DeviceFree"
 """Of the Event with which the node plugin says that a claim may be prepared now."""

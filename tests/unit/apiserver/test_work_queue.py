@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
-from dra_gpu.controller.work_queue import WorkQueue
+from dra_gpu.apiserver.work_queue import WorkQueue
 from tests.unit.apiserver.virtual_clock import VirtualClock
 
 
