@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge
 
+from dra_gpu.metrics.gpu_health import GpuHealthMetrics
 from dra_gpu.metrics.lag import LoopLag
 from dra_gpu.metrics.registry import Registry, Snapshot
 
@@ -92,6 +93,7 @@ class NodeMetrics:
         events_dropped: Events that were lost.
         dropped: what was lost of each queue.
         usage: what claims use.
+        health: how well GPUs are.
     """
 
     calls: CallMetrics
@@ -109,6 +111,7 @@ class NodeMetrics:
     events_dropped: Snapshot
     dropped: Snapshot
     usage: "UsageMetrics"
+    health: GpuHealthMetrics
 
     @classmethod
     def of(cls, registry: Registry, driver: str) -> "NodeMetrics":
@@ -169,6 +172,7 @@ class NodeMetrics:
                 ("queue",),
             ),
             usage=UsageMetrics.of(registry),
+            health=GpuHealthMetrics.of(registry),
         )
 
 

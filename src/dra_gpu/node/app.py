@@ -302,6 +302,7 @@ class NodePlugin:
                     waiting,
                     vendor,
                     machine.known_instance,
+                    health,
                     mps,
                 )
             )

@@ -11,6 +11,7 @@ from dra_gpu.claims.preparation import Identity
 from dra_gpu.inventory.devices import Inventory
 from dra_gpu.inventory.model import MigInstance, MigPlacement
 from dra_gpu.mps.service import MpsService
+from dra_gpu.node.health import NodeHealth
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.base import Vendor
@@ -32,6 +33,7 @@ class Observed:
         waiting: claims that wait for a device.
         vendor: of the GPUs.
         instance_of: returns the GPU instance behind a partition, as far as it is known without a call.
+        health: of the GPUs.
         mps: the MPS service, where there is one.
     """
 
@@ -46,4 +48,5 @@ class Observed:
     waiting: WaitingClaims
     vendor: Vendor
     instance_of: Callable[[str, MigPlacement], MigInstance | None]
+    health: NodeHealth
     mps: MpsService | None

@@ -8,7 +8,7 @@ from dra_gpu.metrics.endpoint import Endpoint, routes
 from dra_gpu.metrics.health import Check
 from dra_gpu.metrics.node import NodeMetrics
 from dra_gpu.metrics.registry import Registry
-from dra_gpu.node import figures
+from dra_gpu.node import figures, health_figures
 from dra_gpu.node.observed import Observed
 from dra_gpu.node.usage_meter import PodsOfClaims, UsageMeter
 
@@ -113,6 +113,7 @@ class NodeObserver:
         views = figures.prepared_by_view(records, it.journal.boot_id)
         metrics.prepared.replace({(node, driver, view): float(count) for view, count in views.items()})
         metrics.claims.replace({(state,): float(count) for state, count in figures.by_state(records).items()})
+        health_figures.show(metrics.health, inventory, it.health.states.states(), it.health.events)
         names = figures.names_of_gpus(inventory)
         has = figures.capacity_of(inventory)
         held = figures.held_of(inventory, records, it.journal.boot_id)

@@ -49,6 +49,12 @@ BOUNDS = {
     "reason": "why there is no figure",
     "direction": "of a link",
     "gpu": "GPUs of the node",
+    "partition": "places on a GPU",
+    "fault": "FaultKind",
+    "value": "an XID or recovery action, the one that stands now",
+    "effect": "Effect",
+    "xid": "three digits",
+    "event": "HealthEventKind",
     "namespace": "claims on the node now",
     "claim": "claims on the node now",
 }
