@@ -41,6 +41,7 @@ ANYWHERE: dict[str, dict[str, str]] = {
         "resourceslices.resource.k8s.io": "create delete get list update watch",
     },
     CONTROLLER: {
+        "customresourcedefinitions.apiextensions.k8s.io claimresizes.resource.dra-gpu.dev": "get",
         "events": "list watch",
         "nodes": "list",
         "pods": "get patch",

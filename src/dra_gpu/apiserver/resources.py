@@ -1,7 +1,7 @@
 """The kinds that the client can speak about: their place in the URL and the struct that their JSON becomes."""
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -88,6 +88,13 @@ class Unstructured(msgspec.Struct, frozen=True, rename="camel"):
     metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
 
 
+class CustomResourceDefinition(msgspec.Struct, frozen=True, rename="camel"):
+    """The definition of a kind; its spec as it is, since only its shape is compared."""
+
+    metadata: resource_v1.ObjectMeta = resource_v1.ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Where a pod runs."""
 
@@ -168,4 +175,12 @@ CLAIM_RESIZES = Resource(
     claim_resize.KIND,
     namespaced=True,
     type=claim_resize.ClaimResize,
+)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    type=CustomResourceDefinition,
 )

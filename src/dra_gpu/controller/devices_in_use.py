@@ -49,14 +49,14 @@ def uses(claims: Iterable[ResourceClaim], drivers: frozenset[str]) -> list[Use]:
 
 
 def refusal(found: list[Use], release: Release) -> str:
-    """Return why the driver must stay, who holds it, and every way out; ends with a line break."""
+    """Return why the driver must stay, who holds it, and every way out; ends with a line break.
+
+    It is to be understood without line breaks, too: Helm 4 prints what a hook says as one line.
+    """
     lines = [
-        "The driver is not uninstalled: claims have its devices. Without it nobody would give them back,",
-        "their pods would stay Terminating, and the GPUs as they are.",
-        "",
-        *(f"  {use}" for use in found[:_NAMED]),
-        *([f"  and {len(found) - _NAMED} more claims"] if len(found) > _NAMED else []),
-        "",
+        "The driver is not uninstalled: claims have its devices. Without it nobody would give them back:",
+        *(f"  {use};" for use in found[:_NAMED]),
+        *([f"  and {len(found) - _NAMED} more claims."] if len(found) > _NAMED else []),
         "Delete those pods and what makes them (Jobs, Deployments), or wait until they end, and uninstall again.",
     ]
     if release.name:
@@ -65,6 +65,7 @@ def refusal(found: list[Use], release: Release) -> str:
             f"In spite of them: helm uninstall {placed} --no-hooks",
             "The driver goes on working. But Helm has noted that an uninstall began: to upgrade, first call it off by",
             f"helm rollback {release.name} {release.revision} --namespace {release.namespace}",
+            "More is in docs/operations.md, Uninstall.",
         ]
     return "".join(f"{line}\n" for line in lines)
 

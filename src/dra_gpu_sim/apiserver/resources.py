@@ -45,6 +45,9 @@ SERVED: tuple[ServedResource, ...] = (
         "ValidatingWebhookConfiguration",
         namespaced=False,
     ),
+    ServedResource(
+        "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+    ),
     ServedResource("events.k8s.io", "v1", "events", "Event", namespaced=True),
     ServedResource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True),
     ServedResource("resource.dra-gpu.dev", "v1alpha1", "claimresizes", "ClaimResize", namespaced=True, has_status=True),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_gpu.validation import crds
 from dra_gpu_sim.apiserver.server import ApiServer
 from dra_gpu_sim.local.plugin import PluginProcess
 from tests.component.node.scraping import Scraper
@@ -100,6 +101,8 @@ class Cluster:
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     server = ApiServer()
     await server.start()
+    for definition in crds.definitions().values():
+        server.put("customresourcedefinitions", definition)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         yield Cluster(server, tmp_path, stack)

@@ -1,5 +1,11 @@
 """What the controller does for a cluster, as the shipped process."""
 
+import copy
+
+import pytest
+
+from dra_gpu.validation import crds
+
 SOON = (
     "--leader-election-lease-duration=3",
     "--leader-election-renew-deadline=2",
@@ -84,10 +90,32 @@ async def test_it_tells_whether_it_leads_and_what_it_did(cluster):
     await cluster.touched(pod)
     scrape = await cluster.scraper(process)
     assert (await scrape.get("/healthz"))[0] == 200
-    assert (await scrape.until("/readyz", 200))[1] == "[+] election\nok\n"
+    assert (await scrape.until("/readyz", 200))[1] == "[+] election\n[+] kinds\nok\n"
     found = await scrape.families()
 
     assert found.value("dra_gpu_leader") == 1
     assert found.value("dra_gpu_pods_woken_total") == 1
     assert found.value("dra_gpu_build_info", component="controller") == 1
     assert found.value("dra_gpu_queue_length", queue="waiting-pods") == 0
+
+
+@pytest.mark.case("C148")
+async def test_kinds_of_an_earlier_release_are_told_and_waited_for(cluster):
+    name, wanted = next(iter(crds.definitions().items()))
+    older = copy.deepcopy(wanted)
+    fields = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    del fields["capacity"]
+    cluster.api.remove("customresourcedefinitions", name)
+    cluster.api.put("customresourcedefinitions", older)
+    scrape = await cluster.scraper(await cluster.replica("a"))
+    await cluster.leader("a")
+
+    status, said = await scrape.get("/readyz")
+    cluster.api.remove("customresourcedefinitions", name)
+    cluster.api.put("customresourcedefinitions", wanted)
+    await scrape.until("/readyz", 200)
+
+    assert status == 503
+    assert f"[-] kinds: CustomResourceDefinition {name} is of another release and lacks spec.capacity, which" in said
+    assert "kubectl apply -f deploy/crds.yaml" in said
+    assert (await scrape.get("/healthz"))[0] == 200

@@ -24,7 +24,7 @@ async def test_an_uninstall_is_refused_while_a_claim_has_a_gpu_and_allowed_after
     allowed = await check(cluster, *release)
 
     assert refused[0] == 1
-    assert "team-a/training: node-0/gpu-0, used by train-0\n" in refused[1]
+    assert "team-a/training: node-0/gpu-0, used by train-0;\n" in refused[1]
     assert allowed == (0, "No claim has a device of the driver.\n")
 
 

@@ -69,8 +69,8 @@ def test_a_claim_that_something_else_than_a_pod_keeps_is_named_with_what_that_is
 def test_a_refusal_names_claims_devices_and_pods_and_each_way_out():
     text = refusal(uses([claim("a", "gpu-0", pods=["train"]), claim("b", "gpu-1")], OURS), RELEASE)
 
-    assert "team-a/a: node-1/gpu-0, used by train\n" in text
-    assert "team-a/b: node-1/gpu-1, used by nobody any more\n" in text
+    assert "team-a/a: node-1/gpu-0, used by train;\n" in text
+    assert "team-a/b: node-1/gpu-1, used by nobody any more;\n" in text
     assert "helm uninstall gpus --namespace dra-gpu --no-hooks\n" in text
     assert "helm rollback gpus 3 --namespace dra-gpu\n" in text
 
