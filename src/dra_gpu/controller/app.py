@@ -16,16 +16,12 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
 from dra_gpu.apiserver.leader_election import LeaderElection
 from dra_gpu.controller import settings
-from dra_gpu.controller.kinds import Kinds
-from dra_gpu.controller.lost_nodes import LostNodes
+from dra_gpu.controller.loops import Loops
 from dra_gpu.controller.settings import Settings
-from dra_gpu.controller.waiting_pods import WaitingPods
 from dra_gpu.metrics.controller import ControllerMetrics
 from dra_gpu.metrics.endpoint import Endpoint, routes
 from dra_gpu.metrics.health import Check
 from dra_gpu.metrics.registry import Registry
-
-DRIVERS = frozenset({"gpu.nvidia.com"})
 
 _log = structlog.get_logger(__name__)
 
@@ -80,10 +76,10 @@ class Controller:
         election = LeaderElection(
             api, chosen.lease_name, chosen.namespace, self._identity, times=chosen.times, on_change=metrics.leads.set
         )
-        loops = _Loops(api, election, chosen, metrics)
+        loops = Loops(api, election, chosen, metrics)
         registry.before_render(loops.show)
         if chosen.http_endpoint is not None:
-            ready = (Check("election", loops.problem), Check("kinds", Kinds(api).problem))
+            ready = (Check("election", loops.problem),)
             endpoint = Endpoint(routes(registry, chosen.metrics_path, (), ready))
             stack.push_async_callback(registry.close)
             stack.push_async_callback(endpoint.close)
@@ -103,73 +99,6 @@ class Controller:
             raise StartError(str(error)) from error
         stack.callback(api.close)
         return api
-
-
-class _Loops:
-    """What the leader does. Each term begins with nothing: what it has to know it hears anew."""
-
-    def __init__(
-        self, api: HttpKubernetesApi, election: LeaderElection, chosen: Settings, metrics: ControllerMetrics
-    ) -> None:
-        self._api = api
-        self._election = election
-        self._chosen = chosen
-        self._metrics = metrics
-        self._pods = self._new_pods()
-        self._nodes = self._new_nodes()
-        self._before = _Sums()
-
-    async def run(self) -> None:
-        """Lead until cancelled."""
-        self._before.add(self._pods, self._nodes)
-        self._pods, self._nodes = self._new_pods(), self._new_nodes()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._pods.reflector.run(), name="events")
-            group.create_task(self._pods.queue.run(), name="waiting-pods")
-            group.create_task(self._nodes.run(), name="lost-nodes")
-
-    async def problem(self) -> str:
-        """Return why this replica could not take part; a replica that waits for its turn is well."""
-        return "" if self._election.holder else "the lease has not been seen yet: see the log"
-
-    async def show(self) -> None:
-        """Fill the metrics."""
-        metrics, pods, nodes, before = self._metrics, self._pods, self._nodes, self._before
-        metrics.queue.replace({("waiting-pods",): float(len(pods.queue))})
-        metrics.failures.replace(
-            {
-                ("waiting-pods",): float(before.failed_pods + pods.queue.failed),
-                ("lost-nodes",): float(before.failed_nodes + nodes.failed),
-            }
-        )
-        metrics.dropped.replace({("waiting-pods",): float(before.dropped + pods.queue.dropped)})
-        metrics.touched.set(before.touched + pods.touched)
-        metrics.removed.set(before.removed + nodes.removed)
-        metrics.watch_age.replace({("events",): pods.reflector.age} if self._election.leads else {})
-
-    def _new_pods(self) -> WaitingPods:
-        return WaitingPods(self._api, DRIVERS, lambda: self._election.leads)
-
-    def _new_nodes(self) -> LostNodes:
-        chosen = self._chosen
-        return LostNodes(
-            self._api, DRIVERS, lambda: self._election.leads, grace=chosen.sweep_grace, period=chosen.sweep_period
-        )
-
-
-class _Sums:
-    """Counts of the terms before."""
-
-    def __init__(self) -> None:
-        self.failed_pods = self.failed_nodes = self.dropped = self.touched = self.removed = 0
-
-    def add(self, pods: WaitingPods, nodes: LostNodes) -> None:
-        """Add those of a term that has ended."""
-        self.failed_pods += pods.queue.failed
-        self.failed_nodes += nodes.failed
-        self.dropped += pods.queue.dropped
-        self.touched += pods.touched
-        self.removed += nodes.removed
 
 
 async def _until_stopped(stop: asyncio.Event, background: dict[str, Coroutine[Any, Any, None]]) -> None:

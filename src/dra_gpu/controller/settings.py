@@ -1,5 +1,6 @@
 """Settings of the controller: flags, each with an environment variable; the election's as NVIDIA's chart names them."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,13 @@ from dra_gpu.logs import LEVELS
 from dra_gpu.metrics.address import Address, http_flags
 
 _LEASE_NAME = "dra-gpu-controller"
+
+
+class Growth(enum.Enum):
+    """How far a claim may grow."""
+
+    NONE = "None"  # back to what it was allocated, after it gave some of it away
+    ANY = "Any"  # as far as quota and device go
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,8 @@ class Settings:
         times: of the election.
         sweep_period: seconds between two looks for slices of lost nodes.
         sweep_grace: seconds for which a node must be missing.
+        growth: whether claims may have more than they were allocated.
+        growth_image: image of the pods that carry growths through the scheduler; they never start.
         http_endpoint: where metrics and health are served; None for nowhere.
         metrics_path: of the metrics there.
         log_level: one of debug, info, warning, error.
@@ -37,6 +47,8 @@ class Settings:
     times: LeaseTimes
     sweep_period: float
     sweep_grace: float
+    growth: Growth
+    growth_image: str
     http_endpoint: Address | None
     metrics_path: str
     log_level: str
@@ -79,6 +91,19 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     )
     add("--sweep-period", None, LOOK_SECONDS, "seconds between two looks for slices of lost nodes", type=seconds)
     add("--sweep-grace", None, GRACE_SECONDS, "seconds for which a node must be missing", type=seconds)
+    add(
+        "--allow-growth",
+        "ALLOW_GROWTH",
+        Growth.NONE.value,
+        "whether a ClaimResize may ask for more than its claim was allocated: None, or Any that the quota allows",
+        choices=[one.value for one in Growth],
+    )
+    add(
+        "--growth-image",
+        "GROWTH_IMAGE",
+        "dra-driver-gpu",
+        "image of the pods that ask the scheduler for more; they never start, so that it is not pulled",
+    )
     http_flags(add)
     add("--log-level", "LOG_LEVEL", "info", "what to log", choices=LEVELS)
     found = parser.parse_args(arguments)
@@ -98,6 +123,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         times=times,
         sweep_period=found.sweep_period,
         sweep_grace=found.sweep_grace,
+        growth=Growth(found.allow_growth),
+        growth_image=found.growth_image,
         http_endpoint=found.http_endpoint,
         metrics_path=found.metrics_path,
         log_level=found.log_level,

@@ -17,8 +17,8 @@ from dra_gpu.apiserver.clock import Clock, SystemClock
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi
 from dra_gpu.apiserver.resources import RESOURCE_CLAIMS
-from dra_gpu.controller.app import DRIVERS
 from dra_gpu.controller.devices_in_use import Release, Use, refusal, uses
+from dra_gpu.controller.loops import DRIVERS
 from dra_gpu.flags import Flags, new_parser, seconds
 
 WAIT_SECONDS = 10.0

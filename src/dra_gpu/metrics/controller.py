@@ -21,6 +21,7 @@ class ControllerMetrics:
         touched: pods.
         removed: slices.
         watch_age: since the API server was heard of.
+        resizes: ClaimResizes, by phase.
     """
 
     leads: Gauge
@@ -31,6 +32,7 @@ class ControllerMetrics:
     touched: Snapshot
     removed: Snapshot
     watch_age: Snapshot
+    resizes: Snapshot
 
     @classmethod
     def of(cls, registry: Registry) -> "ControllerMetrics":
@@ -62,5 +64,8 @@ class ControllerMetrics:
                 "Since the API server was last heard of, by what is watched; up to about 70 s is normal on a quiet "
                 "cluster",
                 ("resource",),
+            ),
+            resizes=registry.snapshot(
+                "dra_gpu_claim_resizes", "gauge", "ClaimResizes of the cluster, by phase", ("phase",)
             ),
         )
