@@ -8,6 +8,7 @@ from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.namespace import Report, TestNamespace
 from tests.e2e.harness.objects import REPORT, Container, claim, claim_template, device_request, pod
 from tests.e2e.harness.slices import Json, devices_of, uuid_of
+from tests.e2e.harness.waiting import wait_until
 
 #: Nodes that every container with an NVIDIA GPU needs beside the GPU's own (Source: NVIDIA driver, nvidia-modprobe).
 CONTROL_NODES = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
@@ -74,6 +75,34 @@ def test_a_container_asks_for_one_gpu_by_the_extended_resource(driver: DriverOnN
 
     (device,) = namespace.allocated_devices()
     assert_sees_exactly(namespace.report("classic"), driver, device)
+
+
+@pytest.mark.case("C151")
+@pytest.mark.budget(15)
+def test_each_container_gets_as_many_gpus_as_it_asks_for_by_the_extended_resource_however_long_the_names_are(
+    driver: DriverOnNode, namespace: TestNamespace
+) -> None:
+    name, one, two = f"classic-{'p' * 150}", f"one-{'c' * 59}", f"two-{'c' * 59}"
+    # It ends, and another container may have its GPU then.
+    init = Container("before", REPORT.partition("trap")[0], claims=(), limits={"nvidia.com/gpu": "1"})
+    containers = (
+        Container(one, claims=(), limits={"nvidia.com/gpu": "1"}),
+        Container(two, claims=(), limits={"nvidia.com/gpu": "2"}),
+        Container("none", claims=()),
+    )
+    namespace.create(pod(name, *containers, init=(init,)))
+    namespace.wait_running(name)
+
+    seen = {each: namespace.report(name, each) for each in (one, two, "none", "before")}
+    assert [len(seen[each].uuids) for each in (one, two, "before")] == [1, 2, 1]
+    assert not set(seen[one].uuids) & set(seen[two].uuids)
+    assert seen["none"].gpu_minors == frozenset()
+    allocated = {uuid_of(published(driver)[device]) for device in namespace.allocated_devices()}
+    assert {uuid for report in (seen[one], seen[two], seen["before"]) for uuid in report.uuids} == allocated
+
+    namespace.delete_pod(name)
+    namespace.wait_gone(name)
+    wait_until("the claim that Kubernetes made has gone", lambda: not namespace.claims())
 
 
 @pytest.mark.budget(10)
