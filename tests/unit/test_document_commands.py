@@ -136,6 +136,13 @@ def test_a_file_that_a_command_takes_is_there(words):
         assert (ROOT / name).exists(), name
 
 
+def test_what_any_document_does_with_helm_is_in_operations_whose_commands_are_run():
+    run = {command.text for command in commands(ROOT / "docs" / "operations.md")}
+    typed = {command.text for document in DOCUMENTS for command in commands(document) if command.words[0] == "helm"}
+
+    assert typed <= run
+
+
 def values_set(arguments):
     return [
         pair.partition("=")[0] for flag, value in pairwise(arguments) if flag == "--set" for pair in value.split(",")
