@@ -162,6 +162,7 @@ VALUE_SETS = {
             "leaderElection": {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "2.5s"},
             "sweepGraceSeconds": 60,
             "sweepPeriodSeconds": 20,
+            "resize": {"allowGrowth": "Any"},
             **PLACED,
         },
         "uninstallCheck": {"waitSeconds": 60, "resources": {"requests": {"cpu": "100m"}}},

@@ -43,6 +43,7 @@ BOUNDS = {
     "state": "of a record; of a GPU",
     "resource": "what is watched",
     "queue": "ours",
+    "phase": "Phase",
     "capacity": "of a GPU",
     "source": "of a figure",
     "what": "memory and SMs",
