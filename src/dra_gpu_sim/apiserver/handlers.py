@@ -1,6 +1,5 @@
 """What each verb does to the store, with the rules of the kinds that have some."""
 
-import copy
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import msgspec
 from dra_gpu_sim.apiserver import patches, selectors, slice_rules
 from dra_gpu_sim.apiserver.failures import ApiFailureError
 from dra_gpu_sim.apiserver.routes import Route
-from dra_gpu_sim.apiserver.store import Obj, ObjectStore, timestamp
+from dra_gpu_sim.apiserver.store import Obj, ObjectStore, copied, timestamp
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -138,7 +137,7 @@ class Handlers:
         return str(spec.get("terminationGracePeriodSeconds", 30) if grace is None else grace) != "0"
 
     def _admit(self, route: Route, obj: Mapping[str, Any], old: Obj | None) -> Obj:
-        new = copy.deepcopy(dict(obj))
+        new = copied(dict(obj))
         if route.served.plural == "resourceslices":
             slice_rules.default_taint_times(new.get("spec") or {}, timestamp())
             for gate in sorted(self.gates_off):

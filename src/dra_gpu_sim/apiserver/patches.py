@@ -5,9 +5,10 @@ owner references, conditions) merge by their keys. Field ownership is not kept: 
 field both win. Strategic merge patch is treated the same way.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Any
+
+from dra_gpu_sim.apiserver.store import copied
 
 _LIST_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("status", "devices"): ("driver", "pool", "device", "shareID"),
@@ -22,7 +23,7 @@ _LIST_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
 def merge(target: Any, patch: Any) -> Any:
     """JSON merge patch: null removes, objects merge, everything else replaces."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return copied(patch)
     result = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
         if value is None:
@@ -44,7 +45,7 @@ def merge_by_keys(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
         return result
     keys = _LIST_KEYS.get(path)
     if keys is None or not isinstance(patch, list):
-        return copy.deepcopy(patch)
+        return copied(patch)
     merged = {_identity(item, keys): item for item in (target or [])}
     for item in patch:
         identity = _identity(item, keys)

@@ -5,14 +5,13 @@ version is refused, a watch that starts at a version sees every change after it 
 watch from before a compaction is told so. Holds plain dictionaries; everything that goes in or out is a copy.
 """
 
-import copy
 import itertools
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from dra_gpu_sim.apiserver.failures import ApiFailureError
 from dra_gpu_sim.apiserver.resources import ServedResource
@@ -34,6 +33,17 @@ class Change:
 
 
 Listener = Callable[[Change], None]
+_T = TypeVar("_T")
+
+
+def copied(value: _T) -> _T:
+    """Copy what JSON is made of; several times as fast as `copy.deepcopy`, which looks for more."""
+    found: Any = value
+    if isinstance(value, dict):
+        found = {key: copied(one) for key, one in value.items()}
+    elif isinstance(value, list):
+        found = [copied(one) for one in value]
+    return cast("_T", found)
 
 
 class ObjectStore:
@@ -50,18 +60,18 @@ class ObjectStore:
 
     def get(self, served: ServedResource, namespace: str, name: str) -> Obj:
         """A copy of one object; 404 if there is none."""
-        return copy.deepcopy(self._find(served, namespace, name))
+        return copied(self._find(served, namespace, name))
 
     def find(self, served: ServedResource, namespace: str, name: str) -> Obj | None:
         """A copy of one object; None if there is none."""
         found = self._objects.get((served.key, namespace if served.namespaced else "", name))
-        return copy.deepcopy(found)
+        return copied(found)
 
     def list(
         self, served: ServedResource, namespace: str = "", matches: Callable[[Obj], bool] | None = None
     ) -> list[Obj]:
         """Copies of all objects of a kind (of one namespace, if given), sorted by namespace and name."""
-        return [copy.deepcopy(obj) for obj in self._select(served, namespace) if matches is None or matches(obj)]
+        return [copied(obj) for obj in self._select(served, namespace) if matches is None or matches(obj)]
 
     def peek(self, served: ServedResource) -> Sequence[Mapping[str, Any]]:
         """The objects of a kind themselves, to be looked at and left as they are: a copy of all takes its time."""
@@ -69,7 +79,7 @@ class ObjectStore:
 
     def create(self, served: ServedResource, namespace: str, obj: Mapping[str, Any]) -> Obj:
         """Store a new object: fills name, uid, versions and creation time. 409 AlreadyExists if the name is taken."""
-        new = copy.deepcopy(dict(obj))
+        new = copied(dict(obj))
         meta = new.setdefault("metadata", {})
         if meta.get("resourceVersion"):
             raise ApiFailureError(400, "resourceVersion should not be set on objects to be created")
@@ -103,18 +113,18 @@ class ObjectStore:
         subresource, ``status`` stays.
         """
         old = self._find(served, namespace, name)
-        new = copy.deepcopy(dict(obj))
+        new = copied(dict(obj))
         meta = new.setdefault("metadata", {})
         self._check_versions(served, name, old, meta.get("uid"), meta.get("resourceVersion"))
         if status_only:
-            new = {**copy.deepcopy(old), "status": new.get("status", {})}
+            new = {**copied(old), "status": new.get("status", {})}
             if not new["status"]:
                 new.pop("status")
         else:
             if served.has_status:
                 new.pop("status", None)
                 if "status" in old:
-                    new["status"] = copy.deepcopy(old["status"])
+                    new["status"] = copied(old["status"])
             for kept in (
                 "uid",
                 "creationTimestamp",
@@ -129,7 +139,7 @@ class ObjectStore:
                     meta[kept] = old["metadata"][kept]
             new["apiVersion"], new["kind"] = served.api_version, served.kind
         if new == old:
-            return copy.deepcopy(old)
+            return copied(old)
         if new.get("spec") != old.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         key = (served.key, namespace if served.namespaced else "", name)
@@ -153,8 +163,8 @@ class ObjectStore:
         key = (served.key, namespace if served.namespaced else "", name)
         if old["metadata"].get("finalizers") or graceful:
             if old["metadata"].get("deletionTimestamp"):
-                return copy.deepcopy(old)
-            marked = copy.deepcopy(old)
+                return copied(old)
+            marked = copied(old)
             marked["metadata"]["deletionTimestamp"] = timestamp()
             if not graceful:  # Source: K8s v1.37 apiserver/pkg/registry/generic/registry/store.go, markAsDeleting
                 marked["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -210,7 +220,7 @@ class ObjectStore:
         self.version = next(self._versions)
         if after is None:
             assert before is not None
-            shown = copy.deepcopy(last or before)
+            shown = copied(last or before)
             shown["metadata"]["resourceVersion"] = str(self.version)
             del self._objects[key]
             change = Change(self.version, key[0], shown, None)
@@ -222,7 +232,7 @@ class ObjectStore:
         self._history.append(change)
         for listener in tuple(self._listeners):
             listener(change)
-        return copy.deepcopy(shown)
+        return copied(shown)
 
 
 def timestamp() -> str:

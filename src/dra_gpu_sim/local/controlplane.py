@@ -23,6 +23,8 @@ class ControlPlane:
         self.objects = ClusterObjects(api)
         self.scheduler = PodScheduler(self.objects, node_name)
         self.controller = ClaimController(self.objects)
+        self.binds = True
+        """Whether the scheduler writes what it has decided: one that is busy, or paused, does so much later."""
         self._awake = asyncio.Event()
         self._unsubscribe = api.store.subscribe(self._on_change)
 
@@ -32,7 +34,11 @@ class ControlPlane:
 
     def step(self) -> bool:
         """Do one thing; tell whether there was one to do."""
-        return self.controller.tidy() or self.scheduler.decide() or self.scheduler.bind()
+        return self.controller.tidy() or self.scheduler.decide() or (self.binds and self.scheduler.bind())
+
+    def wake(self) -> None:
+        """Look again, where nothing has changed at the server."""
+        self._awake.set()
 
     def settle(self) -> None:
         """Go on until nothing is left to do."""
