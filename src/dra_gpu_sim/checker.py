@@ -173,7 +173,7 @@ def snapshot(root: Path) -> Snapshot:
             processes=_processes(state, root / "state"),
             limits=tuple(
                 sorted(
-                    (MemoryLimit(slot.gpu, slot.cgroup.decode(), slot.soft, slot.hard) for slot in _limits(state)),
+                    (MemoryLimit(slot.gpu, slot.cgroup.decode(), slot.soft, slot.hard) for slot in limits_in(state)),
                     key=lambda limit: (limit.gpu, limit.cgroup),
                 )
             ),
@@ -192,11 +192,17 @@ def sessions(root: Path) -> dict[int, tuple[int, ...]]:
 def clients(root: Path) -> tuple[Client, ...]:
     """Every living process that computes on a GPU of the node at ``root``; MPS servers are none of them."""
     with locked(root / "state") as state:
-        return tuple(
-            _client(state, pid, slot)
-            for pid, slot in living(state, root / "state")
-            if slot.kind in (PROCESS_COMPUTE, PROCESS_MPS_CLIENT)
-        )
+        return clients_in(state, root / "state")
+
+
+def clients_in(state: SimState, path: Path) -> tuple[Client, ...]:
+    """The same of the locked state of a node, whose file is at ``path``."""
+    limits = limits_in(state)
+    return tuple(
+        _client(limits, pid, slot)
+        for pid, slot in living(state, path)
+        if slot.kind in (PROCESS_COMPUTE, PROCESS_MPS_CLIENT)
+    )
 
 
 def uses(root: Path) -> tuple[GpuUse, ...]:
@@ -216,9 +222,9 @@ def _use(gpu: Gpu, mine: tuple[Client, ...]) -> GpuUse:
     )
 
 
-def _client(state: SimState, pid: int, slot: SimProcess) -> Client:
+def _client(limits: list[SimLimit], pid: int, slot: SimProcess) -> Client:
     cgroup = slot.cgroup.decode()
-    hard = [limit.hard for limit in _limits(state) if limit.gpu == slot.gpu and _within(cgroup, limit.cgroup.decode())]
+    hard = [limit.hard for limit in limits if limit.gpu == slot.gpu and _within(cgroup, limit.cgroup.decode())]
     return Client(
         pid=pid,
         gpu=slot.gpu,
@@ -238,8 +244,8 @@ def _within(cgroup: str, ancestor: str) -> bool:
     return cgroup == ancestor or cgroup.startswith(ancestor.rstrip("/") + "/")
 
 
-def _limits(state: SimState) -> list[SimLimit]:
-    """The limits in force: one whose cgroup was removed is gone with it."""
+def limits_in(state: SimState) -> list[SimLimit]:
+    """The limits in force in a locked state: one whose cgroup was removed is gone with it."""
     root = state.cgroup_root.decode()
     return [
         limit for limit in in_use(state.limits) if not root or (Path(root) / limit.cgroup.decode().lstrip("/")).is_dir()

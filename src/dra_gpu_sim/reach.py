@@ -5,12 +5,12 @@ safe as long as `memory` stays within the GPU and `sm_percent` within 100. GPUs 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dra_gpu_sim import checker
-from dra_gpu_sim.checker import NO_LIMIT, Client, MemoryLimit
+from dra_gpu_sim.checker import NO_LIMIT, Client
+from dra_gpu_sim.statefile import locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,21 @@ def reach(root: Path) -> tuple[Reach, ...]:
         FileNotFoundError: there is no node here.
         dra_gpu_sim.statefile.StateError: it was made by another version.
     """
-    everyone, truth = checker.clients(root), checker.snapshot(root)
-    return tuple(
-        _reach_of(gpu.index, gpu.memory, [one for one in everyone if one.gpu == gpu.index], truth.limits)
-        for gpu in truth.gpus
-    )
+    with locked(root / "state") as state:
+        everyone = checker.clients_in(state, root / "state")
+        limits = [(one.gpu, one.cgroup.decode(), one.hard) for one in checker.limits_in(state) if one.hard != NO_LIMIT]
+        return tuple(
+            _reach_of(
+                index,
+                state.gpus[index].memory_total,
+                [one for one in everyone if one.gpu == index],
+                {cgroup: hard for gpu, cgroup, hard in limits if gpu == index},
+            )
+            for index in range(state.gpu_count)
+        )
 
 
-def _reach_of(gpu: int, whole: int, clients: list[Client], limits: Iterable[MemoryLimit]) -> Reach:
-    hard = {limit.cgroup: limit.hard for limit in limits if limit.gpu == gpu and limit.hard != NO_LIMIT}
+def _reach_of(gpu: int, whole: int, clients: list[Client], hard: dict[str, int]) -> Reach:
     together: dict[str, list[Client]] = defaultdict(list)
     percent: dict[str, int] = {}
     for client in clients:
