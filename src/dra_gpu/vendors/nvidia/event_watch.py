@@ -64,13 +64,10 @@ class EventWatch:
             events = await self._blocking("nvmlEventSetCreate", EventSet)
             try:
                 await self._add(events, wanted, told)
+                if events.lost == left_out:
+                    raise _broken()
                 if not events.watched:
                     return
-                if events.lost == left_out:
-                    raise VendorError(
-                        FailureKind.LOST,
-                        "NVML: nvmlEventSetWait_v2 says that a GPU is lost, and none is; they are looked at instead",
-                    )
                 left_out = events.lost if await self._listen(events, wanted, told) else None
             finally:
                 if not self._watchdog.stuck:
@@ -100,12 +97,21 @@ class EventWatch:
     async def _add(self, events: EventSet, wanted: Sequence[str], told: "_Told") -> None:
         meanwhile: list[HealthEvent] = []
         await self._blocking("nvmlDeviceRegisterEvents", lambda: events.add(wanted, meanwhile.append))
+        if events.answering and not events.watched:
+            raise _broken()  # it is the waiting that does not work, and no GPU is to blame
         for event in meanwhile:
             told.report(event)
         told.of(events)
 
     async def _blocking(self, what: str, call: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
         return await _to_its_end(self._watchdog.call(_SUBJECT, what, call, seconds))
+
+
+def _broken() -> VendorError:
+    return VendorError(
+        FailureKind.LOST,
+        "NVML: nvmlEventSetWait_v2 says that a GPU is lost, and none is: GPUs are looked at instead; reload the driver",
+    )
 
 
 class _Told:

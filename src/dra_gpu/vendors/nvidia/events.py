@@ -41,6 +41,7 @@ class EventSet:
     Attributes:
         watched: UUIDs of the GPUs that are registered.
         lost: UUIDs of those that were wanted and are lost.
+        answering: UUIDs of those among the lost that answer all the same: only a wait for them says it.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class EventSet:
         """
         self.watched: tuple[str, ...] = ()
         self.lost: frozenset[str] = frozenset()
+        self.answering: frozenset[str] = frozenset()
         self._uuids: dict[int, str] = {}
         try:
             self._set = pynvml.nvmlEventSetCreate()
@@ -67,12 +69,16 @@ class EventSet:
             wanted: UUIDs. What NVML does not list, or what is lost, is in `lost` afterwards.
             report: told what happens meanwhile.
         """
-        missing = set(wanted) - set(self.watched)
+        missing, answering = set(wanted) - set(self.watched), set()
         for uuid, handle in _handles():
-            if uuid in missing and not _ends_waits(uuid, handle, report):
-                missing.discard(uuid)
-                self.register(uuid, handle)
-        self.lost = frozenset(missing)
+            if uuid not in missing:
+                continue
+            if _ends_waits(uuid, handle, report):
+                answering.add(uuid)
+                continue
+            missing.discard(uuid)
+            self.register(uuid, handle)
+        self.lost, self.answering = frozenset(missing), frozenset(answering)
 
     def register(self, uuid: str, handle: Any) -> None:
         """Register one GPU by its handle; one that reports no events is left out."""
