@@ -75,6 +75,8 @@ class SlicePublisher:
         on_report: called, on the loop, with everything worth telling; must not block.
         may_publish: tells whether this instance is the one that publishes (the newest on the node). Asked before
             every round; call :meth:`wake` when the answer changes, else it is asked once a second.
+        on_settled: called, on the loop, with what is wanted whenever the server is known to hold exactly that; with
+            nothing when it is known to hold nothing of ours. It may come again with the same.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class SlicePublisher:
         *,
         on_report: Callable[[PublishReport], None] | None = None,
         may_publish: Callable[[], bool] | None = None,
+        on_settled: Callable[[tuple[SliceContent, ...]], None] | None = None,
         limits: PublisherLimits | None = None,
         reflector_limits: ReflectorLimits | None = None,
         clock: Clock | None = None,
@@ -92,6 +95,7 @@ class SlicePublisher:
         self._identity = identity
         self._report = on_report or (lambda _report: None)
         self._may_publish = may_publish or (lambda: True)
+        self._on_settled = on_settled or (lambda _contents: None)
         self._limits = limits or PublisherLimits()
         self._clock = clock or SystemClock()
         self._wake = asyncio.Event()
@@ -230,8 +234,9 @@ class SlicePublisher:
         if not plan.is_empty:
             await self._writer.execute(plan)
         self._generation = plan.generation
-        if wanted == self._wanted:
+        if wanted == self._wanted and not self._withdrawal:
             self.settled.set()
+            self._on_settled(wanted)
         if not plan.is_empty:
             writes = len(plan.deletes) + len(plan.writes)
             self._report(Published(plan.generation, len(contents), writes))
@@ -246,6 +251,7 @@ class SlicePublisher:
             self._report(Withdrawn(reason, len(ours)))
         if not self._foreign:
             self.settled.set()
+            self._on_settled(())
 
     def _checked(self, wanted: tuple[SliceContent, ...]) -> tuple[SliceContent, ...] | None:
         """Return what may be sent of the wanted content; None if nothing of it may."""

@@ -9,7 +9,7 @@ Source: K8s v1.37 dynamic-resource-allocation/resourceclaim `ConfigForResult`; K
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dra_gpu.api import opaque
+from dra_gpu.api import claim_resize, opaque
 from dra_gpu.api.config_error import InvalidConfigError
 from dra_gpu.api.resource_v1 import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from dra_gpu.claims.outcome import ClaimRef, RefusedError
@@ -50,6 +50,12 @@ def own_results(allocation: AllocationResult, driver: str, pool: str) -> tuple[D
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     """Return the UIDs of the pods that may use a claim; a group of pods in `reservedFor` tells none."""
     return tuple(one.uid for one in claim.status.reserved_for if one.resource == "pods" and not one.api_group)
+
+
+def resize_of(claim: ResourceClaim) -> str | None:
+    """Return the name of the ClaimResize that keeps a claim allocated; None when none does."""
+    kind = (claim_resize.GROUP, claim_resize.PLURAL)
+    return next((one.name for one in claim.status.reserved_for if (one.api_group, one.resource) == kind), None)
 
 
 def own_configs(ref: ClaimRef, allocation: AllocationResult, driver: str) -> tuple[OpaqueConfig, ...]:

@@ -4,7 +4,7 @@ What cannot be undone stays in the record, and nothing else of the claim does.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -30,12 +30,14 @@ class Erasing:
         journal: the records, and the boot in which effects live.
         machine: where steps are undone.
         gpu_locks: one lock a GPU.
+        on_gone: told of the UID of each claim that has no record any more; it returns at once.
 
     Attributes:
         freed: set, and replaced by a new one, whenever something came free.
     """
 
-    def __init__(self, journal: Journal, machine: Machine, gpu_locks: GpuLocks) -> None:
+    def __init__(self, journal: Journal, machine: Machine, gpu_locks: GpuLocks, on_gone: Callable[[str], None]) -> None:
+        self._on_gone = on_gone
         self._journal = journal
         self._machine = machine
         self._gpu_locks = gpu_locks
@@ -73,7 +75,7 @@ class Erasing:
                 break
             await asyncio.sleep(_IN_USE_POLL_S)  # without the lock: others may have their parts of the GPU meanwhile
         if not leftovers:
-            self.wake()
+            self._gone(ref.uid)
             return
         reasons = "; ".join(leftover.reason for leftover in leftovers)
         if not all(leftover.silent for leftover in leftovers):
@@ -90,7 +92,7 @@ class Erasing:
             return
         with suppress(JournalError):
             await self._journal.forget(record.ref.uid)
-            self.wake()
+            self._gone(record.ref.uid)
 
     async def _narrow(self, record: Record, leftovers: Sequence[execution.Leftover]) -> None:
         """Let go of everything but what could not be undone: what resists keeps nothing else from use.
@@ -125,6 +127,10 @@ class Erasing:
         with suppress(JournalError):  # it stays as it is, and holds more than it must
             await self._journal.begin(narrowed)
             self.wake()
+
+    def _gone(self, uid: str) -> None:
+        self._on_gone(uid)
+        self.wake()
 
     def _current(self, record: Record) -> bool:
         return record.boot_id == self._journal.boot_id

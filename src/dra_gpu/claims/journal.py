@@ -155,6 +155,10 @@ class Journal:
         """Return all resizes, also those of claims that are not prepared."""
         return await self._committer.read(resize_table.every)
 
+    async def resizes_of(self, uid: str) -> tuple[Resize, ...]:
+        """Return the resizes of a claim's shares."""
+        return await self._committer.read(lambda connection: resize_table.of_claim(connection, uid))
+
     async def keep_resize(self, resize: Resize) -> None:
         """Write how far a resize has come, and what it makes of the claim's shares."""
         await self._committer.write(

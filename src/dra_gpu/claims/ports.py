@@ -4,6 +4,7 @@ from collections.abc import Collection, Hashable
 from pathlib import Path
 from typing import Protocol
 
+from dra_gpu.api.claim_resize import ClaimResize
 from dra_gpu.api.resource_v1 import ResourceClaim
 from dra_gpu.cdi.spec import Spec
 
@@ -30,6 +31,17 @@ class ClaimReader(Protocol):
 
         Raises:
             ClaimReadError: no answer that tells whether the claim exists.
+        """
+
+
+class ResizeReader(Protocol):
+    """Reads ClaimResizes from the API server."""
+
+    async def get(self, namespace: str, name: str) -> ClaimResize | None:
+        """Return the object of that name; None when there is none. One attempt, as for claims.
+
+        Raises:
+            ClaimReadError: no answer that tells whether it exists.
         """
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from dra_gpu.api.resource_v1 import AllocationResult, ResourceClaim
 from dra_gpu.claims import execution
-from dra_gpu.claims.allocation import pods_of
+from dra_gpu.claims.allocation import pods_of, resize_of
 from dra_gpu.claims.enforcement import Surroundings
 from dra_gpu.claims.erasing import Erasing
 from dra_gpu.claims.execution import StepFailedError
@@ -23,9 +23,10 @@ from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal, RefusedError
 from dra_gpu.claims.plan import Plan, make_plan
-from dra_gpu.claims.ports import ClaimReader, ClaimReadError
-from dra_gpu.claims.reasons import gpu_gone, quarantined, refuse_unknown_steps
+from dra_gpu.claims.ports import ClaimReader, ClaimReadError, ResizeReader
+from dra_gpu.claims.reasons import gpu_gone, quarantined, refuse_growth, refuse_unknown_steps
 from dra_gpu.claims.record import Blocker, Record, State, joined_cgroups
+from dra_gpu.claims.resize import wish as wishes
 from dra_gpu.claims.retry import retrying
 from dra_gpu.claims.steps import LimitMemory, Machine, with_owners
 from dra_gpu.claims.waiting import HELD_WAIT_S, Waiting
@@ -60,6 +61,8 @@ class Preparation:
         held_wait: seconds to wait inside a call for a device that another claim still holds.
         on_prepared: told of each record that has become prepared, or was found to be, after the call's answer; it
             returns at once.
+        on_gone: told of the UID of each claim that has no record any more; it returns at once.
+        resizes: ClaimResizes of the API server, for claims of which the journal has forgotten that they were resized.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class Preparation:
         gpu_locks: GpuLocks,
         held_wait: float = HELD_WAIT_S,
         on_prepared: Callable[[Record], None] = lambda _record: None,
+        on_gone: Callable[[str], None] = lambda _uid: None,
+        resizes: ResizeReader | None = None,
     ) -> None:
         self._identity = identity
         self._journal = journal
@@ -85,7 +90,8 @@ class Preparation:
         self._held_wait = held_wait
         self._on_prepared = on_prepared
         self._unlimited = ("", 0.0)
-        self._erasing = Erasing(journal, machine, gpu_locks)
+        self._resizes = resizes
+        self._erasing = Erasing(journal, machine, gpu_locks, on_gone)
         self._waiting = Waiting(journal, claim_locks, self._erasing)
 
     async def prepare(self, ref: ClaimRef, until: float) -> Prepared:
@@ -170,7 +176,7 @@ class Preparation:
                 return False
             for gpu in record.gpus:
                 self._machine.doubt(gpu)
-            await self._admit(record, pods)
+            await self.admit(record, pods)
             repaired = await self._repair(record, until)
             if record.state is State.QUARANTINED:
                 await self._journal.mark(ref.uid, State.PREPARED)
@@ -236,7 +242,11 @@ class Preparation:
             await self._machine.unshare(gpu, name)
             return True
 
-    async def _admit(self, record: Record, pods: Sequence[str]) -> None:
+    def wake(self) -> None:
+        """Let claims that wait for others look again: something came free."""
+        self._erasing.wake()
+
+    async def admit(self, record: Record, pods: Sequence[str]) -> None:
         """Note the cgroups of pods that have joined a claim whose memory is limited by cgroup."""
         if not any(isinstance(step, LimitMemory) for step in record.steps):
             return
@@ -280,6 +290,8 @@ class Preparation:
 
     async def _prepare_anew(self, ref: ClaimRef, until: float, *, in_use: bool) -> Prepared:
         claim, allocation = await self._allocated(ref, until)
+        refuse_growth(ref, claim)
+        await self._recall_resizes(ref, claim, until)
         plan = self._plan(ref, claim, allocation)
         if not plan.devices:
             return Prepared(())
@@ -333,6 +345,20 @@ class Preparation:
             )
         return claim, claim.status.allocation
 
+    async def _recall_resizes(self, ref: ClaimRef, claim: ResourceClaim, until: float) -> None:
+        """Learn from the ClaimResize how much of a claim is in force, where the journal was lost.
+
+        What the claim gave back, others have by now: it must not be given its first limits again.
+        """
+        name = resize_of(claim)
+        if self._resizes is None or name is None or await self._journal.resizes_of(ref.uid):
+            return
+        reader = self._resizes
+        resize = await retrying(lambda: reader.get(ref.namespace, name), _retryable_read, until)
+        wish = None if resize is None else wishes.of(resize, self._identity.driver, self._identity.pool)
+        if wish is not None and wish.key.uid == ref.uid and wish.told.in_force is not None:
+            await self._journal.keep_resize(wishes.begun(wish))
+
     async def _carry_out(self, plan: Plan, until: float, *, in_use: bool) -> tuple[Blocker, ...]:
         """Journal, apply, journal; returns who is in the way, and then nothing was done.
 
@@ -354,6 +380,9 @@ class Preparation:
         blockers = await self._journal.begin(record)
         if blockers:
             return blockers
+        if record.shares:  # as much of them as is in force
+            record = await self._journal.load(ref.uid) or record
+            steps = record.steps
         if in_use:
             await execution.repair(steps, self._machine, until)
             self._tell(record)

@@ -2,10 +2,26 @@
 
 from collections.abc import Sequence
 
+from dra_gpu.api.claim_resize import GROWTH_LABEL
+from dra_gpu.api.resource_v1 import ResourceClaim
 from dra_gpu.claims.outcome import ClaimRef, RefusalKind, RefusedError
 from dra_gpu.claims.record import Blocker, Record
 
 _NAMED = 5  # holders in a message
+
+
+def refuse_growth(ref: ClaimRef, claim: ResourceClaim) -> None:
+    """Refuse a claim that stands in for the growth of another one: what it was allocated, that one has.
+
+    Raises:
+        RefusedError: it does.
+    """
+    if GROWTH_LABEL in claim.metadata.labels:
+        raise RefusedError(
+            f"claim {ref} holds what the claim with UID {claim.metadata.labels[GROWTH_LABEL][:80]} is to grow by, and "
+            "is never prepared: its pod is deleted by the driver's controller; give pods a claim of their own",
+            retryable=False,
+        )
 
 
 def refuse_unknown_steps(record: Record) -> None:
@@ -55,11 +71,17 @@ def held(ref: ClaimRef, blockers: Sequence[Blocker]) -> RefusedError:
             kind=RefusalKind.HELD,
             holders=holders,
         )
-    named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
-    more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
     return RefusedError(
-        f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}: {free}",
+        f"{no_room(ref, blockers)}: {free}",
         retryable=True,
         kind=RefusalKind.HELD,
         holders=holders,
     )
+
+
+def no_room(ref: ClaimRef, blockers: Sequence[Blocker]) -> str:
+    """Return who has what a share is short of; there is at least one."""
+    first = blockers[0]
+    named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
+    more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
+    return f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}"

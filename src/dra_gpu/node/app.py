@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,7 @@ from dra_gpu.cdi.extra_edits import ExtraEdits, ExtraEditsError, load_extra_edit
 from dra_gpu.cdi.store import SpecStore
 from dra_gpu.claims import device_status
 from dra_gpu.claims.engine import Engine
+from dra_gpu.claims.journal import Journal
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.machine import NodeMachine
@@ -35,6 +37,7 @@ from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.publisher_lock import PublisherLock
 from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.claims.record import Record
+from dra_gpu.claims.resize.resizing import Resizing
 from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.kubelet.foreign import RegistrySearch
@@ -55,6 +58,7 @@ from dra_gpu.node.publish_log import log_report
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.reset_log import ResetLog
 from dra_gpu.node.resetting import GpuResets
+from dra_gpu.node.resizing import ApiResizeReader, Listeners, NodeResizes, offered
 from dra_gpu.node.settings import Settings
 from dra_gpu.node.starting import (
     StartError,
@@ -154,8 +158,7 @@ class NodePlugin:
         async def own_partitions() -> frozenset[tuple[str, MigPlacement]]:
             return made_by_us(await journal.partition_holders())
 
-        lock, publisher = self._publisher(api, vendor.driver_name, telling)
-        publishing = Publishing(publisher, lock)
+        lock, publisher, publishing = self._publishing(api, vendor.driver_name, telling, journal)
         watch = InventoryWatch(
             vendor,
             journal,
@@ -217,7 +220,9 @@ class NodePlugin:
             inventory=watch.inventory,
             claim_locks=claim_locks,
             gpu_locks=gpu_locks,
-            on_prepared=say,
+            on_prepared=_each(say, lambda record: resizes.claim_changed(record.ref.uid)),
+            on_gone=lambda uid: resizes.claim_changed(uid),  # noqa: PLW0108 - it is made below
+            resizes=ApiResizeReader(api),
         )
         reconciler = Reconciler(
             identity,
@@ -231,6 +236,25 @@ class NodePlugin:
         engine = Engine(preparation)
         stack.push_async_callback(_drain, engine)
         ready, waiting = asyncio.Event(), WaitingClaims(journal.known, telling.free)
+        resizes = NodeResizes(
+            api,
+            chosen.node_name,
+            journal=journal,
+            resizing=Resizing(
+                identity,
+                journal=journal,
+                machine=machine,
+                preparation=preparation,
+                reader=reader,
+                claim_locks=claim_locks,
+                gpu_locks=gpu_locks,
+                offers=publishing,
+                on_resized=say,
+            ),
+            publishing=publishing,
+            ready=ready,
+            listeners=Listeners(telling.of_claim),
+        )
         paths = self._socket_paths(vendor.driver_name)
         claims = EngineService(engine, ready, waiting, observer.metrics.calls if observer else None)
         server = KubeletServer(
@@ -273,6 +297,7 @@ class NodePlugin:
             "sockets": server.watch_sockets(),
             "waiting": waiting.run(),
             "health": health.run(),
+            "resizes": resizes.run(),
             "resets": GpuResets(
                 api,
                 identity,
@@ -335,16 +360,20 @@ class NodePlugin:
             ) from error
         return observer
 
-    def _publisher(self, api: HttpKubernetesApi, driver: str, telling: Telling) -> tuple[PublisherLock, SlicePublisher]:
+    def _publishing(
+        self, api: HttpKubernetesApi, driver: str, telling: Telling, journal: Journal
+    ) -> tuple[PublisherLock, SlicePublisher, Publishing]:
         chosen = self._settings
         lock = PublisherLock(chosen.state_dir, self._instance.replace("/", "-"))
         publisher = SlicePublisher(
             api,
             PoolIdentity(driver, chosen.node_name, chosen.node_name),
             on_report=lambda report: log_report(report, telling.trouble),
-            may_publish=lambda: lock.held,
+            may_publish=lambda: publishing.in_charge,
+            on_settled=lambda contents: publishing.acknowledged(contents),  # noqa: PLW0108 - it is made below
         )
-        return lock, publisher
+        publishing = Publishing(publisher, lock, partial(offered, journal))
+        return lock, publisher, publishing
 
     def _api(self, stack: AsyncExitStack) -> HttpKubernetesApi:
         try:

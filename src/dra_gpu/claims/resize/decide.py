@@ -56,12 +56,14 @@ class Facts:
         at_server: what the server has of it beyond the hardware; None while that is not known.
         enforced: what came of setting its limits to the goal; None while nobody has tried.
         refused: a limit that the node's other claims leave no room for now.
+        refusal: who has the rest, for people.
     """
 
     presence: Presence
     at_server: Amounts | None = None
     enforced: Enforced | None = None
     refused: Amounts | None = None
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,18 @@ def decide(resize: Resize, wish: Wish | None, facts: Facts) -> Move:
 
 
 def surplus(resize: Resize, wish: Wish | None, presence: Presence) -> Amounts:
-    """Return what should be published beyond the hardware: B's goal."""
+    """Return what should be published beyond the hardware: B's goal.
+
+    Never more than P - L. What is offered already stays so even when it is wanted again, since others may have it;
+    what is wanted and was not offered is kept for the limit, which may have to wait for room.
+    """
     if presence is Presence.GONE:
         return NOTHING
     if wish is None:
         return resize.offered
-    return (wish.permitted - resize.limit).at_least(NOTHING)
+    room = (wish.permitted - resize.limit).at_least(NOTHING)
+    spare = (wish.permitted - wish.wanted.at_least(resize.limit)).at_least(NOTHING)
+    return room.at_most(resize.offered.at_least(spare))
 
 
 def _acknowledge(resize: Resize, facts: Facts) -> Move | None:

@@ -1,0 +1,210 @@
+"""Follows the ClaimResizes of this node, and the shares that were resized before.
+
+Objects come by a watch, selected by their node. A share is visited when its object or its claim changes, when the
+server has what was published for it, by and by while a workload keeps a limit from holding, and from time to time. Only
+the instance that publishes does any of this; what it had begun, the next one finds in the journal.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dra_gpu.api.claim_resize import ClaimResize, NodeStatus
+from dra_gpu.apiserver import errors
+from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
+from dra_gpu.apiserver.reflector import Change, Reflector
+from dra_gpu.apiserver.resources import CLAIM_RESIZES
+from dra_gpu.apiserver.work_queue import WorkQueue
+from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.locks import LockTimeoutError
+from dra_gpu.claims.outcome import ClaimRef
+from dra_gpu.claims.ports import ClaimReadError
+from dra_gpu.claims.resize.resizing import Resizing, Visit
+from dra_gpu.claims.resize.state import ShareKey
+from dra_gpu.inventory.amounts import Amounts
+from dra_gpu.node.claim_adapters import READ_SECONDS
+from dra_gpu.node.publishing import Publishing
+from dra_gpu.node.telling import Kind
+
+TICK_SECONDS = 10.0
+"""Between two visits of everything: the other instance of an upgrade unprepares claims without telling this one."""
+_FIRST_LOOK = 0.25  # seconds after which it is looked again whether a workload has let go
+_LONGEST_LOOK = 4.0
+_SLOWER = 1.5
+_WORKERS = 4
+
+_log = structlog.get_logger(__name__)
+
+
+class ApiResizeReader:
+    """Reads ClaimResizes from the API server.
+
+    Args:
+        api: the API server.
+    """
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    async def get(self, namespace: str, name: str) -> ClaimResize | None:
+        """See `claims.ports.ResizeReader.get`."""
+        try:
+            return await self._api.get(CLAIM_RESIZES, name, namespace, deadline=READ_SECONDS)
+        except errors.NotFoundError:
+            return None
+        except errors.ApiError as error:
+            raise ClaimReadError(str(error), retryable=error.retryable) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of resizes.
+
+    Attributes:
+        event: of a claim: kind, reason and note.
+        visited: of each visit.
+    """
+
+    event: Callable[[ClaimRef, Kind, str, str], None]
+    visited: Callable[[Visit], None] = lambda _visit: None
+
+
+async def offered(journal: Journal) -> dict[ShareKey, Amounts]:
+    """Return what is published beyond the hardware, as the journal has it.
+
+    Raises:
+        JournalError: it cannot be read.
+    """
+    return {resize.key: resize.offered for resize in await journal.resizes()}
+
+
+class NodeResizes:
+    """The resizes of this node.
+
+    Args:
+        api: the API server.
+        node_name: name of this node.
+        journal: which shares were resized before.
+        resizing: does it.
+        publishing: tells whether this is the instance that does, and when the server has what is offered.
+        ready: set once the journal knows what containers hold.
+        listeners: who hears of it.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        node_name: str,
+        *,
+        journal: Journal,
+        resizing: Resizing,
+        publishing: Publishing,
+        ready: asyncio.Event,
+        listeners: Listeners,
+    ) -> None:
+        self._api = api
+        self._journal = journal
+        self._resizing = resizing
+        self._publishing = publishing
+        publishing.on_acknowledged = self.acknowledged
+        self._ready = ready
+        self._listeners = listeners
+        self._reflector = Reflector(
+            api,
+            CLAIM_RESIZES,
+            Selection(field_selector=f"status.nodeName={node_name}"),
+            on_change=self._on_change,
+            on_problem=self._on_problem,
+        )
+        self._queue: WorkQueue[ShareKey] = WorkQueue(self._work, workers=_WORKERS)
+        self._objects: dict[ShareKey, tuple[str, str]] = {}
+        self._looks: dict[ShareKey, float] = {}
+        self._waits: dict[ShareKey, str] = {}
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reflector.run(), name="resize-reflector")
+            group.create_task(self._follow(), name="resizes")
+
+    def claim_changed(self, uid: str) -> None:
+        """Visit the shares of a claim that was prepared, or unprepared."""
+        for key in [key for key in {*self._objects, *self._looks} if key.uid == uid]:
+            self._queue.add(key)
+
+    def acknowledged(self) -> None:
+        """Visit all shares: the server has what was published."""
+        for key in {*self._objects, *self._looks}:
+            self._queue.add(key)
+
+    async def _follow(self) -> None:
+        await self._ready.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run(), name="resize-queue")
+            while True:
+                known = {resize.key for resize in await self._journal.resizes()}
+                for key in known | self._objects.keys():
+                    self._looks.setdefault(key, _FIRST_LOOK)
+                    self._queue.add(key)
+                for key in self._looks.keys() - known - self._objects.keys():
+                    del self._looks[key]
+                await asyncio.sleep(TICK_SECONDS)
+
+    async def _work(self, key: ShareKey) -> float | None:
+        if not self._publishing.in_charge or not self._reflector.synced.is_set():
+            return None  # whoever changes that comes by here
+        seen = self._reflector.objects.get(self._objects.get(key, ("", "")))
+        try:
+            visit = await self._resizing.visit(key, seen)
+        except LockTimeoutError:
+            return _FIRST_LOOK
+        if visit.status is not None and seen is not None and visit.status != seen.status.node:
+            await self._say(seen, visit.status)
+        self._tell(key, visit)
+        if not visit.waiting:
+            self._looks[key] = _FIRST_LOOK
+            return None
+        look = self._looks.get(key, _FIRST_LOOK)
+        self._looks[key] = min(_LONGEST_LOOK, look * _SLOWER)
+        return look
+
+    async def _say(self, seen: ClaimResize, status: NodeStatus) -> None:
+        meta = seen.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"node": status}}
+        try:
+            await self._api.patch(CLAIM_RESIZES, body, meta.name, meta.namespace, subresource="status")
+        except (errors.NotFoundError, errors.ConflictError):
+            return  # it is gone, or another one has its name: the watch says so
+
+    def _tell(self, key: ShareKey, visit: Visit) -> None:
+        self._listeners.visited(visit)
+        after, before, status = visit.after, visit.before, visit.status
+        if after is None:
+            self._waits.pop(key, None)
+            return
+        ref = ClaimRef(after.namespace, after.name, after.uid)
+        if before is not None and before.limit != after.limit:
+            note = f"{after.device}: at most {after.limit.text()} (before: {before.limit.text()}) by its ClaimResize"
+            self._listeners.event(ref, "Normal", "Resized", note)
+        reason = "" if status is None else status.reason
+        if reason and reason != self._waits.get(key):
+            assert status is not None
+            self._listeners.event(ref, "Warning", f"Resize{reason}", f"{after.device}: {status.message}")
+        self._waits[key] = reason
+
+    def _on_change(self, change: Change[ClaimResize]) -> None:
+        before, after = (None if one is None else self._resizing.wish(one) for one in (change.before, change.after))
+        if before is not None:
+            self._objects.pop(before.key, None)
+            self._queue.add(before.key)
+        if after is not None:
+            self._objects[after.key] = (after.namespace, after.name)
+            self._queue.add(after.key)
+
+    def _on_problem(self, text: str) -> None:
+        if text != self._problem:
+            self._problem = text
+            _log.info("ClaimResizes cannot be followed now", reason=text)
