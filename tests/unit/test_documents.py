@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tools.reference import devices, pages
 
+from dra_gpu.api import cordon
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dra_gpu"
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -114,6 +116,7 @@ def test_every_reason_of_an_event_is_explained():
     code = "\n".join(file.read_text() for file in sorted(SOURCE.rglob("*.py")))
     reasons = re.findall(r'(?:tell|on_trouble|Note)\(\s*"([A-Z]\w+)"', code)
     reasons += re.findall(r'"(?:Warning|Normal)",\s*"([A-Z]\w+)"', code)
+    reasons += [cordon.RESET_DONE, cordon.RESET_FAILED]
     explained = OPERATIONS.read_text().partition("### Events of a node")[2].partition("\n### ")[0]
 
     assert len(reasons) > 10

@@ -27,7 +27,7 @@ async def reset_gpu(
 
     Args:
         service: the GPU.
-        force: delete the pods that put up with being drained.
+        force: delete the pods that have it, also those that put up with being drained or are not evicted.
         keep: leave it cordoned afterwards.
         seconds: how long pods may take to end.
         tell: takes a line about how far it is.
@@ -50,7 +50,7 @@ async def reset_gpu(
     left = f"It stays drained: `kubectl gpu uncordon {gpu.node} {gpu.name}` gives it back"
     if claims:
         tell(f"{gpu} is drained; waiting for {_shown(claims)} to end")
-    await _delete_pods(service, staying)
+    await _delete_pods(service, claims if force else ())
     remaining = await service.wait_free(claims, seconds)
     if remaining:
         raise ServiceError(

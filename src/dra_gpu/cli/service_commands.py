@@ -77,7 +77,7 @@ def uncordon(node: str, gpu: str, output: str, kubeconfig: Path | None, context:
 
 @click.command("reset")
 @_of_one_gpu
-@click.option("--force-drain", is_flag=True, help="Delete the pods that put up with being drained.")
+@click.option("--force-drain", is_flag=True, help="Delete the pods that have it, also those that tolerate the drain.")
 @click.option("--keep-cordoned", is_flag=True, help="Leave it drained afterwards.")
 @click.option("--timeout", type=float, default=600.0, show_default=True, help=_MINUTES)
 def reset(
