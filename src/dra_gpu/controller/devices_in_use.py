@@ -57,7 +57,7 @@ def refusal(found: list[Use], release: Release) -> str:
         "The driver is not uninstalled: claims have its devices. Without it nobody would give them back:",
         *(f"  {use};" for use in found[:_NAMED]),
         *([f"  and {len(found) - _NAMED} more claims."] if len(found) > _NAMED else []),
-        "Delete those pods and what makes them (Jobs, Deployments), or wait until they end, and uninstall again.",
+        "Delete these pods and ClaimResizes, and what makes them, or wait until they end; then uninstall again.",
     ]
     if release.name:
         placed = f"{release.name} --namespace {release.namespace}"
