@@ -149,11 +149,17 @@ class Changes:
         return replace(view, growths=(*others, *same), fresh=fresh)
 
     async def _reserved_for(self, claim: Claim, entries: list[ResourceClaimConsumerReference]) -> Claim:
+        """Write who uses a claim. A claim that nobody uses any more is freed in the same write.
+
+        Kubernetes frees a claim only where it removes the last entry itself, or where the claim is being deleted: one
+        that its user keeps would hold its devices for ever. Source: K8s v1.37
+        pkg/controller/resourceclaim/controller.go `syncClaim`.
+        """
         meta = claim.metadata
-        body = {
-            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-            "status": {"reservedFor": entries},
-        }
+        status: dict[str, object] = {"reservedFor": entries}
+        if not entries:
+            status["allocation"] = None
+        body = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status}
         return await self.api.patch(CLAIMS, body, meta.name, meta.namespace, subresource="status")
 
     async def _ask(self, view: View, name: str, wanted: Amounts) -> View:
