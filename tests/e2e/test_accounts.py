@@ -32,6 +32,8 @@ pytestmark = pytest.mark.budget(5)
 #: What each account may do beyond what every account may: anywhere, and in the driver's own namespace as well.
 ANYWHERE: dict[str, dict[str, str]] = {
     NODE: {
+        "claimresizes.resource.dra-gpu.dev": "get list watch",
+        "claimresizes/status.resource.dra-gpu.dev": "patch",
         "devicetaintrules.resource.k8s.io": "list watch",
         "events": "create patch",
         "nodes": "get",
