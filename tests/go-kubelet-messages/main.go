@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -75,6 +76,7 @@ func main() {
 		"GetInfo":                        marshal(&registration.InfoRequest{}),
 		"registered":                     marshal(&registration.RegistrationStatus{PluginRegistered: true}),
 		"refused":                        marshal(&registration.RegistrationStatus{Error: "plugin gpu.nvidia.com is unwanted"}),
+		"v1alpha1.NodeWatchResources":    marshal(&health.NodeWatchResourcesRequest{}),
 		"v1.NodePrepareResources":        marshal(&drav1.NodePrepareResourcesRequest{Claims: claims[drav1.Claim]("whole", "share", "bad")}),
 		"v1.NodeUnprepareResources":      marshal(&drav1.NodeUnprepareResourcesRequest{Claims: claims[drav1.Claim]("whole")}),
 		"v1beta1.NodePrepareResources":   marshal(&drav1beta1.NodePrepareResourcesRequest{Claims: claims[drav1beta1.Claim]("whole", "share", "bad")}),
@@ -142,6 +144,21 @@ type answer struct {
 	Error   string   `json:"error,omitempty"`
 }
 
+type deviceHealth struct {
+	Pool    string `json:"pool"`
+	Device  string `json:"device"`
+	Health  string `json:"health"`
+	Message string `json:"message,omitempty"`
+}
+
+// message returns what is said about a device where this version has a field for it.
+func message(of any) string {
+	if typed, ok := of.(interface{ GetMessage() string }); ok {
+		return typed.GetMessage()
+	}
+	return ""
+}
+
 // hear decodes one answer of the plugin as this kubelet does.
 func hear(name string, raw []byte) any {
 	found := map[string]answer{}
@@ -150,6 +167,14 @@ func hear(name string, raw []byte) any {
 		var info registration.PluginInfo
 		unmarshal(raw, &info)
 		return map[string]any{"type": info.Type, "name": info.Name, "endpoint": info.Endpoint, "versions": info.SupportedVersions}
+	case "v1alpha1.NodeWatchResources":
+		var response health.NodeWatchResourcesResponse
+		unmarshal(raw, &response)
+		told := []deviceHealth{}
+		for _, it := range response.Devices {
+			told = append(told, deviceHealth{it.GetDevice().GetPoolName(), it.GetDevice().GetDeviceName(), it.GetHealth().String(), message(it)})
+		}
+		return told
 	case "v1.NodePrepareResources":
 		var response drav1.NodePrepareResourcesResponse
 		unmarshal(raw, &response)

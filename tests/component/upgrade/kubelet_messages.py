@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.encoding.base import CodecBase
 
-from dra_gpu.kubelet._proto import dra_v1_pb2, dra_v1beta1_pb2, registration_v1_pb2
+from dra_gpu.kubelet._proto import dra_v1_pb2, dra_v1beta1_pb2, health_v1alpha1_pb2, registration_v1_pb2
+from dra_gpu.kubelet.health import DeviceHealth, HealthFeed, HealthStatus
 from dra_gpu.kubelet.server import KubeletServer
 from dra_gpu.kubelet.service import ClaimError, ClaimRef, PreparedClaim, PreparedDevice
 from dra_gpu.kubelet.sockets import SocketPaths
@@ -30,6 +31,13 @@ PATIENCE = 30.0  # seconds for what takes milliseconds: the machine may be busy 
 REGISTRATION = "/pluginregistration.Registration/"
 DRA = {version: f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/" for version in ("v1", "v1beta1")}
 MODULES = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
+#: Of the health services, the one that every kubelet knows; the other has the same messages.
+WATCH = "v1alpha1.NodeWatchResources"
+HEALTH = (
+    DeviceHealth("node-a", "gpu-0", HealthStatus.HEALTHY),
+    DeviceHealth("node-a", "gpu-1-shared", HealthStatus.UNHEALTHY, "XID 79: reset it"),
+    DeviceHealth("node-a", "gpu-2", HealthStatus.UNKNOWN),
+)
 #: Field 77, a string: what a later release might add to a message.
 LATER = b"\xea\x04\x05later"
 
@@ -74,7 +82,12 @@ def _answer(claim: ClaimRef) -> PreparedClaim | ClaimError:
 
 def server_in(root: Path, service: Answering) -> KubeletServer:
     """A server with sockets in a directory of a short name."""
-    return KubeletServer(DRIVER, SocketPaths(root / "reg.sock", root / "dra.sock"), service, "0.1.0/a-pod/1")
+
+    async def health() -> Sequence[DeviceHealth]:
+        return HEALTH
+
+    paths = SocketPaths(root / "reg.sock", root / "dra.sock")
+    return KubeletServer(DRIVER, paths, service, "0.1.0/a-pod/1", health=HealthFeed(health))
 
 
 async def call(socket: Path, method: str, request: bytes) -> bytes:
@@ -87,22 +100,44 @@ async def call(socket: Path, method: str, request: bytes) -> bytes:
     return answer
 
 
+async def first(socket: Path, method: str, request: bytes) -> bytes:
+    """Send one message, byte for byte, and return the bytes of the first that a stream answers."""
+    channel = Channel(path=str(socket), codec=Raw())
+    try:
+        async with (
+            asyncio.timeout(PATIENCE),
+            UnaryStreamMethod(channel, method, bytes, bytes).open() as stream,
+        ):
+            await stream.send_message(request, end=True)
+            answer = await stream.recv_message()
+            await stream.cancel()
+    finally:
+        channel.close()
+    assert answer is not None
+    return answer
+
+
 def normal(name: str, raw: bytes) -> bytes:
-    """One of the driver's answers in the one order of its map entries."""
+    """One of the driver's answers in the one order of its map entries, and without the time of day."""
     message = answer_type(name)()
     message.ParseFromString(raw)
+    for device in message.devices if name == WATCH else ():
+        assert device.last_updated_time > 0
+        device.last_updated_time = 1
     return message.SerializeToString(deterministic=True)
 
 
 def answer_type(name: str) -> Any:
     """The type of an answer by its name, such as `v1.NodePrepareResources`."""
     version, _, method = name.rpartition(".")
+    if name == WATCH:
+        return health_v1alpha1_pb2.NodeWatchResourcesResponse
     return registration_v1_pb2.PluginInfo if not version else getattr(MODULES[version], f"{method}Response")
 
 
 def requests() -> dict[str, bytes]:
     """The driver's own idea of the requests."""
-    found = {"GetInfo": b""}
+    found = {"GetInfo": b"", WATCH: b""}
     for version, module in MODULES.items():
         claims = [module.Claim(namespace="team", uid=f"uid-{name}", name=name) for name in ("whole", "share", "bad")]
         prepare = module.NodePrepareResourcesRequest(claims=claims)
@@ -117,6 +152,8 @@ async def ask(server: KubeletServer, name: str, request: bytes) -> bytes:
     version, _, method = name.rpartition(".")
     if not version:
         return await call(server.paths.registration, REGISTRATION + method, request)
+    if name == WATCH:
+        return await first(server.paths.service, f"/{version}.DRAResourceHealth/{method}", request)
     return await call(server.paths.service, DRA[version] + method, request)
 
 

@@ -18,6 +18,7 @@ from tests.component.upgrade.kubelet_messages import (
     LATER,
     REGISTRATION,
     SHARE,
+    WATCH,
     Answering,
     answer_type,
     ask,
@@ -118,7 +119,21 @@ async def test_every_kubelet_registers_the_driver_by_a_version_that_it_reads_the
         "versions": list(info.supported_versions),
     }
     # Source: K8s v1.37 pkg/kubelet/cm/dra/plugin: the first of these that the plugin advertises is called.
-    assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+    assert list(info.supported_versions)[:2] == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+
+
+async def test_every_kubelet_hears_how_well_devices_are(server, kubelet):
+    answer = await ask(server, WATCH, kubelet["says"][WATCH] + LATER)
+
+    assert normal(WATCH, answer) == ANSWERS[WATCH]
+    seen = kubelet["reads"][WATCH]
+    assert {one["device"]: (one["pool"], one["health"]) for one in seen} == {
+        "gpu-0": ("node-a", "HEALTHY"),
+        "gpu-1-shared": ("node-a", "UNHEALTHY"),
+        "gpu-2": ("node-a", "UNKNOWN"),
+    }
+    knows_messages = not kubelet["kubelet"].startswith(("v0.34.", "v0.35."))
+    assert [one.get("message", "") for one in seen] == ["", "XID 79: reset it" if knows_messages else "", ""]
 
 
 async def test_every_kubelets_verdict_is_heard_with_what_a_later_one_adds(server, kubelet):
