@@ -39,7 +39,7 @@ MOST_GROWTHS: Final = 16
 _NOTHING: Final = Amounts()
 _ZEROS: Final = _NOTHING.wire(zeros=True)
 _UNHEARD_SECONDS: Final = 5.0  # of claims nobody tells us: they are read again
-_OBSTACLE_SECONDS: Final = 30.0
+OBSTACLE_SECONDS: Final = 30.0
 _UNSETTLED_SECONDS: Final = 60.0
 _NAME_LENGTH: Final = 52
 
@@ -209,13 +209,11 @@ class _Work:
     def _owes(self) -> bool:
         """The node has, or wants to have, something of this claim published."""
         node = self.view.node
-        return node is not None and node.round != node.released_round
+        return node is not None and node.round != node.released_round and not self.view.lost
 
     def _entry(self) -> Step | None:
         """Enter the resize where something must stay allocated for it."""
         view, claim = self.view, self.view.claim
-        if view.lost:
-            return None
         if self._owes and self.found is not None and claim is not None and not view.has_entry and not _is_ending(claim):
             return Reserve(claim)
         carried = self._carried()
@@ -367,7 +365,7 @@ class _Work:
         if not self._is_growing or not self._need or len(view.ledger) >= MOST_GROWTHS:
             return
         if view.obstacle:
-            yield Rest(_OBSTACLE_SECONDS)
+            yield Rest(OBSTACLE_SECONDS)
         elif carried is None:
             yield Ask(self._growth_name(), self._request)
         elif not objects.results(carried) and view.pod_of(carried) is None:
@@ -433,7 +431,7 @@ class _Work:
             case Phase.PENDING | Phase.ENDED:
                 return Rest(_UNHEARD_SECONDS)
             case Phase.INSUFFICIENT_CAPACITY:
-                return Rest(_OBSTACLE_SECONDS)
+                return Rest(OBSTACLE_SECONDS)
             case _:
                 return Rest(_UNSETTLED_SECONDS)
 

@@ -21,7 +21,7 @@ from dra_gpu.apiserver.resources import CLAIM_RESIZES
 from dra_gpu.apiserver.work_queue import WorkQueue
 from dra_gpu.controller.resizes import objects
 from dra_gpu.controller.resizes.changes import Changes, OutdatedError
-from dra_gpu.controller.resizes.decide import Rules, decide
+from dra_gpu.controller.resizes.decide import OBSTACLE_SECONDS, Rules, decide
 from dra_gpu.controller.resizes.free import FreeAmounts
 from dra_gpu.controller.resizes.objects import CLAIMS, PODS, Claim, Pod
 from dra_gpu.controller.resizes.steps import Rest
@@ -46,6 +46,15 @@ class Key:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Obstacle:
+    """Why a growth was not let in, of which generation of the object, and when."""
+
+    text: str
+    generation: int
+    at: float
+
+
 class Resizer:
     """Works on all ClaimResizes of a cluster.
 
@@ -68,7 +77,9 @@ class Resizer:
         self._api = api
         self._rules = rules
         self._changes = Changes(api, image, may_write)
-        self._free = FreeAmounts(api, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self._free = FreeAmounts(api, self._clock)
+        self._obstacles: dict[Key, _Obstacle] = {}
         self._requests: OrderedDict[Key, str] = OrderedDict()
         self.queue: WorkQueue[Key] = WorkQueue(self.look, attempts=_FOR_EVER, clock=clock)
         labelled = Selection(label_selector=GROWTH_LABEL)
@@ -114,6 +125,7 @@ class Resizer:
     async def _look(self, key: Key) -> float | None:
         resize = self.resizes.objects.get((key.namespace, key.name))
         if resize is None:
+            self._obstacles.pop(key, None)
             return await self._look_for_leftovers(key)
         view = self._view(resize, await self._claim(key))
         for _ in range(_MOST_STEPS):
@@ -123,6 +135,8 @@ class Resizer:
             if isinstance(step, Rest):
                 return step.again
             view = await self._changes.do(view, step)
+            if view.obstacle and key not in self._obstacles:
+                self._obstacles[key] = _Obstacle(view.obstacle, view.resize.metadata.generation, self._clock.now())
         _log.error("a resize does not come to rest", resize=str(key), steps=_MOST_STEPS)
         return _OUTDATED_SECONDS
 
@@ -132,7 +146,18 @@ class Resizer:
         growths = [one for one in self.growths.objects.values() if _is_of(one, resize, claim_uid)]
         pods = [one for one in self.pods.objects.values() if _is_of(one, resize, claim_uid)]
         lost = resize.status.node_name in self.lost_nodes
-        return View(resize, claim, tuple(growths), tuple(pods), lost=lost)
+        return View(resize, claim, tuple(growths), tuple(pods), lost=lost, obstacle=self._obstacle(resize))
+
+    def _obstacle(self, resize: ClaimResize) -> str:
+        """Return what was in the way of a growth a moment ago: nobody asks again at once."""
+        key = Key(resize.metadata.namespace, resize.metadata.name)
+        found = self._obstacles.get(key)
+        if found is None:
+            return ""
+        if found.generation != resize.metadata.generation or self._clock.now() - found.at >= OBSTACLE_SECONDS:
+            del self._obstacles[key]
+            return ""
+        return found.text
 
     async def _claim(self, key: Key) -> Claim | None:
         try:
