@@ -86,7 +86,26 @@ class LabChart:
             "sharedMigProfiles": ["3g.40gb"],
             "kubeletPlugin": {"extraVolumes": volume, "containers": {"gpus": sees_it}},
             "mps": {"extraVolumes": volume, **sees_it},
+            # Whoever holds GPUs in a test holds them on.
+            "uninstallCheck": {"waitSeconds": 2},
         }
+
+    def write_helm(self, **more: Any) -> Path:
+        """Write a `helm` for the commands of documents, and return the directory that it lies in.
+
+        It is Helm, but that what it installs or upgrades has the values of this node, and `more` in place of these.
+        """
+        build(Progress(), helm_recipe())
+        directory = self.layout.state / "helm"
+        directory.mkdir(exist_ok=True)
+        values, program = directory / "values.json", directory / "helm"
+        values.write_text(json.dumps(self.values() | more))
+        helm = helm_program()
+        program.write_text(
+            f'#!/bin/sh\ncase "$1" in\ninstall|upgrade) exec {helm} "$@" --values {values} ;;\nesac\nexec {helm} "$@"\n'
+        )
+        program.chmod(0o755)
+        return directory
 
     def helm(self, command: str, *arguments: str, release: str = RELEASE, namespace: str = "") -> str:
         """Run a command of Helm on a release; return what it prints.
