@@ -1,0 +1,187 @@
+"""What a reset asks of a cluster, in which order, and what is left when it is refused."""
+
+import msgspec
+import pytest
+
+from dra_gpu.api import cordon
+from dra_gpu.api.cordon import ResetAnswer
+from dra_gpu.api.device_taint_rule_v1 import DeviceTaintRule
+from dra_gpu.api.resource_v1 import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    DeviceToleration,
+    ObjectMeta,
+    ResourceClaimConsumerReference,
+)
+from dra_gpu.apiserver import errors
+from dra_gpu.apiserver.kubernetes_api import Listing
+from dra_gpu.apiserver.resources import Event
+from dra_gpu.cli import cordoning, listing, reset
+from dra_gpu.cli.cordoning import Service, ServiceError, drain_gpu, uncordon_gpu
+from dra_gpu.cli.gpu_target import find, published
+from dra_gpu.cli.listing import DRIVER
+from dra_gpu.cli.reset import reset_gpu
+from dra_gpu.cli.service_output import as_text
+from tests.unit.cli.published import slices_of
+from tests.unit.inventory.builders import gpu
+
+TOLERATES = DeviceToleration(operator="Exists", effect="NoExecute")
+
+
+def claim(name, *tolerations):
+    result = DeviceRequestAllocationResult("r", DRIVER, "node-a", "gpu-0", tolerations=list(tolerations))
+    return listing.Claim(
+        metadata=ObjectMeta(name=name, namespace="team", uid=f"uid-{name}"),
+        status=listing._Status(
+            allocation=AllocationResult(devices=DeviceAllocationResult(results=[result])),
+            reserved_for=[ResourceClaimConsumerReference("pods", f"pod-of-{name}", "uid")],
+        ),
+    )
+
+
+class Cluster:
+    """An API server whose node answers as `answers` says, and whose claims end as soon as they are waited for."""
+
+    def __init__(self, *claims, answers=(True,), keep=()):
+        self.claims = {one.metadata.name: one for one in claims}
+        self.rules: dict[str, DeviceTaintRule] = {}
+        self.requests, self.deleted_pods, self.told = [], [], []
+        self.answers, self.keep = list(answers), keep
+        self.events = ()
+
+    async def list(self, resource, _selection=None, **_):
+        found = {"devicetaintrules": self.rules.values(), "resourceclaims": self.claims.values(), "events": self.events}
+        return Listing(tuple(found[resource.plural]), "1")
+
+    async def get(self, resource, name, _namespace="", **_):
+        if resource.plural == "resourceclaims" and name not in self.keep:
+            self.claims.pop(name, None)
+        found = self.claims if resource.plural == "resourceclaims" else self.rules
+        if name not in found:
+            raise errors.NotFoundError("get", str(resource), name)
+        return found[name]
+
+    async def create(self, _resource, rule, **_):
+        self.rules[rule.metadata.name] = rule
+        return rule
+
+    async def patch(self, _resource, body, name, **_):
+        request = body["metadata"].get("labels", {}).get(cordon.RESET_LABEL)
+        self.requests.append(request)
+        if request and self.answers:
+            answer = ResetAnswer(request, done=self.answers.pop(0), text="pid 4711 (dcgm) has it open")
+            self.events = (Event(reason=answer.reason, message=answer.note),)
+        return self.rules[name]
+
+    async def delete(self, resource, name, _namespace="", **_):
+        if resource.plural == "pods":
+            self.deleted_pods.append(name)
+        else:
+            del self.rules[name]
+
+    def service(self):
+        target = find(published(slices_of(gpu(0), gpu(1))), "node-a", "gpu-0")
+        return Service(self, target, tuple(self.rules.values()))
+
+    async def reset(self, *, force=False, keep=False):
+        return await reset_gpu(self.service(), force=force, keep=keep, seconds=0.0, tell=self.told.append)
+
+
+async def test_a_reset_drains_waits_asks_the_node_and_gives_back():
+    cluster = Cluster(claim("job"))
+
+    result = await cluster.reset()
+
+    assert [one.shown for one in result.claims] == ["team/job"]
+    assert len(cluster.requests) == 1
+    assert cordon.is_reset_id(cluster.requests[0])
+    assert cluster.rules == {}
+    assert cluster.deleted_pods == []
+
+
+async def test_pods_that_tolerate_the_drain_are_named_before_anything_is_written():
+    cluster = Cluster(claim("stubborn", TOLERATES))
+
+    with pytest.raises(ServiceError, match=r"team/stubborn put up with being drained: .*--force-drain"):
+        await cluster.reset()
+
+    assert (cluster.rules, cluster.requests) == ({}, [])
+
+
+async def test_by_force_the_pods_are_deleted():
+    cluster = Cluster(claim("stubborn", TOLERATES), claim("job"))
+
+    await cluster.reset(force=True)
+
+    assert sorted(cluster.deleted_pods) == ["pod-of-job", "pod-of-stubborn"]
+
+
+async def test_a_claim_that_stays_is_named_and_the_node_is_not_asked():
+    cluster = Cluster(claim("slow"), keep=("slow",))
+
+    with pytest.raises(ServiceError, match=r"team/slow still has it .*It stays drained: `kubectl gpu uncordon"):
+        await cluster.reset()
+
+    assert cluster.requests == []
+    assert len(cluster.rules) == 2
+
+
+async def test_a_refusal_of_the_node_is_told_in_its_words_and_the_request_is_taken_back():
+    cluster = Cluster(answers=[False])
+
+    with pytest.raises(ServiceError, match=r"was not reset: pid 4711 \(dcgm\) has it open\. It stays drained"):
+        await cluster.reset()
+
+    assert cluster.requests[-1] is None
+    assert len(cluster.rules) == 2
+
+
+async def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr(reset, "ANSWER_SECONDS", 0.0)
+    cluster = Cluster(answers=[])
+
+    with pytest.raises(ServiceError, match="has not answered within"):
+        await cluster.reset()
+
+    assert cluster.requests[-1] is None
+
+
+async def test_a_gpu_can_be_kept_drained_afterwards():
+    cluster = Cluster()
+
+    result = await cluster.reset(keep=True)
+
+    assert len(result.rules) == len(cluster.rules) == 2
+    assert cluster.requests[-1] is None
+    assert as_text(result).endswith("; it stays drained")
+
+
+async def test_a_drain_says_whose_pods_go_and_whose_stay():
+    later = msgspec.structs.replace(TOLERATES, toleration_seconds=30)
+    cluster = Cluster(claim("a"), claim("b", TOLERATES), claim("c", later))
+
+    text = as_text(await drain_gpu(cluster.service()))
+
+    assert "drained (2 DeviceTaintRules)" in text
+    assert [line.split("  ")[-1].strip() for line in text.splitlines()[2:]] == [
+        "evicted",
+        "staying: a toleration says so",
+        "evicted after 30 s: a toleration says so",
+    ]
+
+
+async def test_what_is_not_cordoned_is_uncordoned_without_a_fuss():
+    result = await uncordon_gpu(Cluster().service())
+
+    assert not result.changed
+    assert as_text(result).endswith("was not cordoned")
+
+
+async def test_a_cluster_without_these_rules_is_told_what_it_lacks():
+    class Old(Cluster):
+        async def list(self, resource, _selection=None, **_):
+            raise errors.NotFoundError("list", str(resource))
+
+    with pytest.raises(ServiceError, match=r"Kubernetes 1\.37 or later"):
+        await cordoning._rules(Old())
