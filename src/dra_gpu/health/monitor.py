@@ -70,7 +70,8 @@ class HealthMonitor:
         gpus: returns the GPUs of now, lost ones included.
         instance: returns where the instance of these ids lies (GPU's UUID, GPU instance, compute instance); None where
             there is none.
-        may_write: whether this instance of the plugin is the one that writes.
+        may_write: whether this instance of the plugin is the one that writes. Only that one waits for events, for which
+            GPUs are held open: two instances must not keep each other from partitioning or resetting one.
         on_event: told each event, for counting.
         on_change: called when a GPU may have been lost or come back: it is time to look who is there.
         times: how often what happens.
@@ -167,8 +168,8 @@ class HealthMonitor:
         while True:
             self._changed.clear()
             gpus = tuple(self.gpus())
-            if not gpus:
-                await self._changed.wait()
+            if not gpus or not self.may_write():
+                await _set_or(self._changed, self.times.soon)
                 continue
             began = clock()
             problem = await self._watch_these(gpus)
@@ -201,8 +202,8 @@ class HealthMonitor:
             await asyncio.gather(watching, changing, return_exceptions=True)
 
     async def _until_other(self, places: frozenset[tuple[str, str | None]]) -> None:
-        while _places(self.gpus()) == places:
-            await self._changed.wait()
+        while self.may_write() and _places(self.gpus()) == places:
+            await _set_or(self._changed, self.times.soon)
             self._changed.clear()
 
     async def _look_often(self) -> None:

@@ -29,13 +29,17 @@ class FakeVendor:
         self.looks = []
         self.looked = asyncio.Event()
         self.hold = None
+        self.left = asyncio.Event()
 
     async def watch_health(self, gpus, report, ready):
         self.report, self.ready = report, ready
         self.watches.put_nowait([one.uuid for one in gpus])
         if self.ends:
             raise self.ends.pop(0)
-        await asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.left.set()
 
     async def probe_health(self, gpus):
         self.looks.append([one.uuid for one in gpus])
@@ -270,16 +274,28 @@ async def test_what_is_wrong_outlives_a_restart(world):
     assert world.ledger.states()[world.gpus[0].uuid].whole.taints == before
 
 
-async def test_only_the_instance_that_publishes_writes(world):
+async def test_an_instance_that_does_not_publish_looks_and_neither_writes_nor_holds_gpus_open_for_events(world):
     world.may_write = False
+    world.vendor.found[world.gpus[0].uuid] = probe(gpu=world.gpus[0].uuid, lost=True)
     async with world.running():
-        await world.watched()
-        world.vendor.report(xid(95, gpu=world.gpus[0].uuid))
-        await world.until(lambda: world.taints(0) == {"xid"})
+        await world.until(lambda: world.ledger.states() and world.taints(0) == {"gpu-lost"})
         for _ in range(10):
             await asyncio.sleep(0)
 
     assert world.store.load().gpus == ()
+    assert world.vendor.watches.empty()
+
+
+async def test_whoever_publishes_watches_until_it_hands_over(world):
+    world.may_write = False
+    async with world.running():
+        await world.until(world.vendor.looked.is_set)
+        world.may_write = True
+        await world.watched()
+
+        world.may_write = False
+        async with asyncio.timeout(SECONDS):
+            await world.vendor.left.wait()
 
 
 async def test_a_request_to_clear_acts_once_also_over_a_restart(world):
