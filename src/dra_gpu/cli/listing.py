@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from dra_gpu.api import claim_status_v1, quantity, resource_v1
+from dra_gpu.api import claim_status_v1, cordon, quantity, resource_v1
+from dra_gpu.api.device_taint_rule_v1 import DeviceTaintRule, DeviceTaintRuleSpec
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import from_kubeconfig
+from dra_gpu.apiserver.errors import ForbiddenError, NotFoundError
 from dra_gpu.apiserver.kubernetes_api import Selection
-from dra_gpu.apiserver.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_gpu.apiserver.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_gpu.inventory import attributes, capacities
 from dra_gpu.inventory.model import View
 
@@ -59,7 +61,7 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
         pci: its PCI address.
         isolation: what would limit a share of it at least, `-` where it is not shared.
         views: device names by view; partitions, of which there are many, are not among them.
-        health: `ok`, or the keys of the taints on any of its devices.
+        health: `ok`, or what keeps claims off any of its devices: `cordoned`, `drained`, and the keys of other taints.
         holders: who has something of it.
         free_partitions: names of the partitions that still fit beside what is held, by profile, the largest first.
         nvlink_group: equal on GPUs of a node that reach each other over NVLink; empty where it is not told.
@@ -122,16 +124,28 @@ async def read(kubeconfig: Path, context: str | None, node: str) -> Found:
         chosen = f"spec.driver={DRIVER}" + (f",spec.nodeName={node}" if node else "")
         slices = await api.list(RESOURCE_SLICES, Selection(field_selector=chosen))
         claims = await api.list(claims_of)
+        rules = await _rules(api)
     finally:
         api.close()
     unreadable = [f"ResourceSlice {problem}" for problem in slices.undecodable]
     unreadable += [f"ResourceClaim {problem}" for problem in claims.undecodable]
-    return Found(combine(slices.items, claims.items), tuple(unreadable))
+    return Found(combine(slices.items, claims.items, rules), tuple(unreadable))
 
 
-def combine(slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[Claim]) -> list[ListedGpu]:
+async def _rules(api: HttpKubernetesApi) -> tuple[DeviceTaintRule, ...]:
+    """Return the taints that people have put on devices; none where the cluster has no such rules, or keeps them."""
+    try:
+        return (await api.list(DEVICE_TAINT_RULES)).items
+    except (NotFoundError, ForbiddenError):
+        return ()
+
+
+def combine(
+    slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[Claim], rules: Iterable[DeviceTaintRule] = ()
+) -> list[ListedGpu]:
     """Return the GPUs in the order of nodes and names, with who holds them."""
     holders = _holders(claims)
+    tainting = [rule.spec for rule in rules]
     by_uuid: dict[tuple[str, str], list[tuple[str, resource_v1.Device]]] = {}
     counters: dict[str, dict[str, resource_v1.CounterSet]] = {}
     for published in slices:
@@ -141,7 +155,7 @@ def combine(slices: Iterable[resource_v1.ResourceSlice], claims: Iterable[Claim]
             facts = attributes.summary(device.attributes)
             uuid = str(facts.get(_PARENT, facts.get("uuid", device.name)))  # a partition belongs to its GPU's row
             by_uuid.setdefault((published.spec.node_name, uuid), []).append((pool, device))
-    gpus = [_gpu(node, uuid, found, holders, counters) for (node, uuid), found in by_uuid.items()]
+    gpus = [_gpu(node, uuid, found, holders, counters, tainting) for (node, uuid), found in by_uuid.items()]
     return sorted(gpus, key=lambda gpu: (gpu.node, len(gpu.name), gpu.name))
 
 
@@ -184,6 +198,7 @@ def _gpu(
     found: list[tuple[str, resource_v1.Device]],
     holders: Mapping[tuple[str, str], list[Holder]],
     counters: Mapping[str, Mapping[str, resource_v1.CounterSet]],
+    rules: Iterable[DeviceTaintRuleSpec],
 ) -> ListedGpu:
     facts_of = {device.name: attributes.summary(device.attributes) for _, device in found}
     views = {str(facts_of[device.name].get("type", "?")): device for _, device in found if not _is_partition(device)}
@@ -191,7 +206,10 @@ def _gpu(
     whole = views.get(View.GPU.value) or shared or next(iter(views.values()), found[0][1])
     facts = facts_of[whole.name]
     memory = (whole if shared is None else shared).capacity.get(capacities.MEMORY)
-    taints = sorted({taint.key for _, device in found for taint in device.taints})
+    taints = sorted(
+        {taint.key for _, device in found for taint in device.taints}
+        | {_word(rule.taint) for rule in rules for pool, device in found if rule.taint and _matches(rule, pool, device)}
+    )
     held = [
         msgspec.structs.replace(
             holder,
@@ -217,6 +235,21 @@ def _gpu(
         pcie_root=str(facts.get(attributes.PCIE_ROOT, "-")),
         numa_node=str(facts.get(attributes.NUMA_NODE, "-")),
     )
+
+
+def _matches(rule: DeviceTaintRuleSpec, pool: str, device: resource_v1.Device) -> bool:
+    """Tell whether a rule is about a device; one without a selector is about none (K8s v1.37 resource/v1 types.go)."""
+    selector = rule.device_selector
+    return selector is not None and all(
+        wanted in ("", there)
+        for wanted, there in ((selector.driver, DRIVER), (selector.pool, pool), (selector.device, device.name))
+    )
+
+
+def _word(taint: resource_v1.DeviceTaint) -> str:
+    if taint.key != cordon.TAINT_KEY:
+        return taint.key
+    return "drained" if taint.effect == "NoExecute" else "cordoned"
 
 
 def _is_partition(device: resource_v1.Device) -> bool:

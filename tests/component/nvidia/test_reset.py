@@ -113,6 +113,18 @@ async def test_the_persistence_daemon_is_left_to_nvidia_smi(make_bed, tmp_path):
     assert [call.result for call in bed.node.calls(RESET)] == [0]
 
 
+async def test_a_persistence_daemon_that_does_not_let_go_is_named(make_bed, tmp_path):
+    bed = make_bed(proc_root=tmp_path)
+    gpu = await bed.gpu()
+    process = tmp_path / "4711"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd" / "7").symlink_to(bed.node.dev_root / "nvidia0")
+    (process / "comm").write_text("nvidia-persiste\n")
+
+    with bed.held(), pytest.raises(VendorError, match=r"it is open in pid 4711 \(nvidia-persiste\)"):
+        await bed.vendor.reset_gpu(gpu)
+
+
 async def test_a_user_that_cannot_be_seen_is_refused_in_the_words_of_nvidia_smi(lonely):
     gpu = await lonely.gpu()
 

@@ -6,6 +6,7 @@ import yaml
 
 from dra_gpu.api import resource_v1 as api
 from dra_gpu.api.claim_status_v1 import AllocatedDeviceStatus
+from dra_gpu.api.device_taint_rule_v1 import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from dra_gpu.cli import listing
 from dra_gpu.cli.listing_output import Format, nothing_found, render
 from dra_gpu.inventory import naming, slices, views
@@ -249,3 +250,36 @@ def test_no_partition_is_free_once_they_are_all_used_up():
 
     assert only.free_partitions == {}
     assert "79Gi" not in render([only], Format.TABLE)
+
+
+def tainted(effect, *, key="resource.dra-gpu.dev/cordoned", selector=None):
+    chosen = DeviceTaintSelector(listing.DRIVER, "node-a", "gpu-0") if selector is None else selector
+    return DeviceTaintRule(spec=DeviceTaintRuleSpec(chosen, api.DeviceTaint(key, effect)))
+
+
+@pytest.mark.parametrize(("effect", "word"), [("NoSchedule", "cordoned"), ("NoExecute", "drained")])
+def test_a_gpu_that_a_person_has_taken_out_of_service_says_so(effect, word):
+    [first, second] = listing.combine(published(gpu(0), gpu(1)), [], [tainted(effect)])
+
+    assert (first.health, second.health) == (word, "ok")
+
+
+@pytest.mark.parametrize(
+    ("selector", "health"),
+    [
+        (DeviceTaintSelector(), "k"),
+        (DeviceTaintSelector(driver="other.example.com"), "ok"),
+        (DeviceTaintSelector(pool="node-b"), "ok"),
+        (DeviceTaintSelector(device="gpu-0-shared"), "k"),
+    ],
+)
+def test_a_rule_that_somebody_wrote_by_hand_is_named_by_its_key(selector, health):
+    [first] = listing.combine(published(gpu(0)), [], [tainted("NoSchedule", key="k", selector=selector)])
+
+    assert first.health == health
+
+
+def test_a_rule_without_a_selector_is_about_no_device():
+    rule = DeviceTaintRule(spec=DeviceTaintRuleSpec(None, api.DeviceTaint("k", "NoExecute")))
+
+    assert listing.combine(published(gpu(0)), [], [rule])[0].health == "ok"

@@ -171,6 +171,15 @@ async def test_another_failure_is_told_at_once(node):
     assert "not supported" in answer.text
 
 
+async def test_a_fault_of_ours_is_an_answer_and_not_the_end_of_the_process(node):
+    node.failures = [ZeroDivisionError()]
+
+    answer = await node.asked()
+
+    assert not answer.done
+    assert "internal error ZeroDivisionError" in answer.text
+
+
 async def test_a_gpu_on_which_a_claim_is_being_prepared_is_not_reset(node):
     node.locked = ["process 1 for claim team/job"]
 

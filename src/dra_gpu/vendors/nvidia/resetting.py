@@ -5,6 +5,7 @@ lets go of a GPU when nvidia-smi asks it to (Driver Persistence r580, "Persisten
 refuses, and its words are told.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -65,12 +66,22 @@ class Resetting:
                 await self._watchdog.call(
                     "procfs", "looking for who has a GPU open", lambda: self._check_unused(gpu), _LOOK_SECONDS
                 )
-                await self._smi.reset(gpu.uuid, gpu.pci_address or gpu.uuid)
+                await self._reset(gpu)
                 await self._watchdog.call(
                     f"GPU {gpu.index}", "looking at it after its reset", lambda: self._check_back(gpu), _LOOK_SECONDS
                 )
         except StillInUseError as error:
             raise self._hangs(gpu, str(error)) from error
+
+    async def _reset(self, gpu: Gpu) -> None:
+        """Have nvidia-smi reset it; whoever keeps it from that is named, as far as he can be seen."""
+        try:
+            await self._smi.reset(gpu.uuid, gpu.pci_address or gpu.uuid)
+        except VendorError as error:
+            if error.kind is not FailureKind.IN_USE:
+                raise
+            named = await asyncio.to_thread(lambda: holders.described(self._processes, self._holders(gpu)))
+            raise VendorError(error.kind, f"{error}; it is open in {named}" if named else str(error)) from error
 
     @staticmethod
     def _hangs(gpu: Gpu, why: str) -> VendorError:
@@ -81,15 +92,17 @@ class Resetting:
         )
 
     def _check_unused(self, gpu: Gpu) -> None:
-        node = self._node_of(gpu)
-        found = holders.holders(self._processes, [node] if node is not None else [])
-        others = [pid for pid in found if not self._is_persistence_daemon(pid)]
+        others = [pid for pid in self._holders(gpu) if not self._is_persistence_daemon(pid)]
         if others:
             raise VendorError(
                 FailureKind.IN_USE,
-                f"GPU {gpu.uuid} cannot be reset while {holders.described(self._processes, others)} has {node} open: "
-                "end it, then reset the GPU again",
+                f"GPU {gpu.uuid} cannot be reset while {holders.described(self._processes, others)} has "
+                f"{self._node_of(gpu)} open: end it, then reset the GPU again",
             )
+
+    def _holders(self, gpu: Gpu) -> frozenset[int]:
+        node = self._node_of(gpu)
+        return holders.holders(self._processes, [node] if node is not None else [])
 
     def _is_persistence_daemon(self, pid: int) -> bool:
         with suppress(OSError):
