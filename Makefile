@@ -24,7 +24,7 @@ demo: $(VENV)/.installed ## four jobs share one simulated H100, on this machine,
 
 test: $(VENV)/.installed ## unit and component tests, in parallel and in random order
 	@$(BIN)/python -m lab build --helm-only
-	@tools/run_tests.sh $(BIN)/pytest --parallel=4
+	@tools/run_tests.sh $(BIN)/pytest --parallel=4/worksteal
 
 check: $(VENV)/.installed ## lint, types, and the direction of every import
 	@$(BIN)/ruff format --check .
@@ -50,9 +50,9 @@ cluster-down: $(VENV)/.installed ## stop the cluster and remove what it left
 	@$(BIN)/python -m lab driver stop
 	@$(BIN)/python -m lab down
 
-e2e: $(VENV)/.installed ## the driver on the real Kubernetes, test by test with its budget
+e2e: $(VENV)/.installed ## the driver on two real clusters at once, test by test with its budget
 	@$(BIN)/python -m lab build
-	@tools/run_tests.sh $(BIN)/pytest -p no:randomly tests/e2e
+	@tools/run_tests.sh $(BIN)/pytest --parallel=2/loadfile -p no:randomly tests/e2e
 
 bench: $(VENV)/.installed $(RUNTIME)/.installed ## figures beside their floors, three runs
 	@$(BIN)/python -m tests.bench.run

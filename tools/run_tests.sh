@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Run tests; up to three that failed are run once more, alone, and those that then pass are named as racy.
-#   tools/run_tests.sh PYTEST [--parallel=N] [pytest arguments...]
+#   tools/run_tests.sh PYTEST [--parallel=N/DIST] [pytest arguments...]      DIST as of pytest-xdist's --dist
 # More than three failures, an error of pytest itself or a second failure is a failure (docs/adr/second-attempt.md).
 set -euo pipefail
 pytest=$1
 shift
 parallel=()
 if [[ ${1:-} == --parallel=* ]]; then
-  parallel=(-n "${1#--parallel=}" --dist worksteal)
+  how=${1#--parallel=}
+  parallel=(-n "${how%/*}" --dist "${how#*/}")
   shift
 fi
 most=3

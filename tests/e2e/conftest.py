@@ -1,7 +1,8 @@
 """Fixtures of the end-to-end tests: a real Kubernetes, a namespace per test, the driver with simulated GPUs.
 
 The cluster is started if none runs and taken down at the end, unless DRA_GPU_LAB_KEEP=1. One that ran before stays,
-without the driver that `make cluster` started in it; where pods hold GPUs nothing is touched and no test runs.
+without the driver that `make cluster` started in it; where pods hold GPUs nothing is touched and no test runs. With
+`pytest -n` each worker has a cluster of its own: tests wait for Kubernetes far more than they compute.
 """
 
 import os
@@ -28,7 +29,9 @@ GPUS = 8
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker and the table of budgets."""
+    """Register the marker and the table of budgets, and keep a worker's cluster apart from those of others."""
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        os.environ["DRA_GPU_LAB_DIR"] = f"{Layout.from_environment().state}-{worker}"
     config.addinivalue_line("markers", "budget(seconds): what an end-to-end test may take, set-up included")
     config.pluginmanager.register(BudgetPlugin(), "e2e-budget")
 

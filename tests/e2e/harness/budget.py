@@ -1,6 +1,7 @@
 """A pytest plugin: each end-to-end test declares the seconds it may take, and the summary shows what it took.
 
 A test over its budget does not fail (a busy machine is no fault of the driver); it is marked, so that a person sees it.
+A worker of pytest-xdist sends its budgets along with its reports: who prints the table has not collected the tests.
 """
 
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 _DEFAULT_SECONDS = 30.0
+_BUDGET = "budget"
 _HANG_FACTOR = 3.0
 _HANG_EXTRA_SECONDS = 600.0
 
@@ -32,21 +34,23 @@ class BudgetPlugin:
             if marker is None and "e2e" not in item.nodeid:
                 continue
             budget = float(marker.args[0]) if marker else _DEFAULT_SECONDS
-            self._rows[item.nodeid] = _Row(budget)
+            item.user_properties.append((_BUDGET, budget))
             # Set-up is left out: the first one may build and start a cluster, with deadlines of its own.
             item.add_marker(pytest.mark.timeout(budget * _HANG_FACTOR + _HANG_EXTRA_SECONDS, func_only=True))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up the phases of a test."""
-        row = self._rows.get(report.nodeid)
-        if row is not None:
-            row.spent += report.duration
-            if report.when == "call":
-                row.figures += [f"{name}: {value}" for name, value in report.user_properties]
+        properties = dict(report.user_properties)
+        if _BUDGET not in properties:
+            return
+        row = self._rows.setdefault(report.nodeid, _Row(float(str(properties[_BUDGET]))))
+        row.spent += report.duration
+        if report.when == "call":
+            row.figures += [f"{name}: {value}" for name, value in report.user_properties if name != _BUDGET]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table and the totals."""
-        ran = {name: row for name, row in self._rows.items() if row.spent > 0}
+        ran = self._rows
         if not ran:
             return
         terminalreporter.section("seconds per end-to-end test (set-up and tear-down included)")
