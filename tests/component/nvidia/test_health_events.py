@@ -78,7 +78,7 @@ async def test_a_lost_gpu_is_told_once_and_costs_the_others_nothing(make_bed):
 
     assert watch.xids == [79, 31]
     assert watch.lost == [uuids[1]]
-    assert waits(bed, LOST) <= 2
+    assert waits(bed, LOST) <= 4  # after its Xid, alone, and of the set that it spoilt
 
 
 @pytest.mark.case("C100")

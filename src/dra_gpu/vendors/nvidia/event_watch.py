@@ -8,6 +8,7 @@ A lost GPU ends every wait at once, as often as one waits. It is left out, told 
 """
 
 import asyncio
+import enum
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -31,6 +32,14 @@ T = TypeVar("T")
 
 Report = Callable[[HealthEvent], None]
 Ready = Callable[[Sequence[str]], None]
+
+
+class _Ended(enum.Enum):
+    """Why one does not wait for a set any more."""
+
+    CLOSING = "NVML is wanted closed"
+    AT_ONCE = "its first wait says that a GPU is lost"
+    LATER = "a later wait says so"
 
 
 class EventWatch:
@@ -59,49 +68,67 @@ class EventWatch:
 
     async def _while_open(self, wanted: Sequence[str], told: "_Told") -> None:
         """Watch until somebody wants NVML closed, or there is nobody to watch."""
-        left_out: frozenset[str] | None = None
-        while not self._gate.closing:
-            events = await self._blocking("nvmlEventSetCreate", EventSet)
-            try:
-                await self._add(events, wanted, told)
-                if events.lost == left_out:
-                    raise _broken()
-                if not events.watched:
+        events = await self._registered(wanted, told, careful=False)
+        try:
+            while events.watched:
+                ended = await self._listen(events, wanted, told)
+                if ended is _Ended.CLOSING:
                     return
-                left_out = events.lost if await self._listen(events, wanted, told) else None
-            finally:
-                if not self._watchdog.stuck:
-                    await self._blocking("nvmlEventSetFree", events.close)
+                # The former set goes only when the next one has everybody who is left, so that nothing is missed.
+                former, events = events, await self._registered(wanted, told, careful=True)
+                await self._hand_over(former, told)
+                if ended is _Ended.AT_ONCE and events.lost == former.lost:
+                    raise _broken()
+        finally:
+            await self._close(events)
 
-    async def _listen(self, events: EventSet, wanted: Sequence[str], told: "_Told") -> bool:
-        """Hand events on until NVML has to be closed, or the set is of no use because a GPU of it is lost.
+    async def _registered(self, wanted: Sequence[str], told: "_Told", *, careful: bool) -> EventSet:
+        events = await self._blocking("nvmlEventSetCreate", EventSet)
+        try:
+            await self._add(events, wanted, told, careful=careful)
+        except BaseException:
+            await self._close(events)
+            raise
+        return events
 
-        Returns:
-            Whether the first wait ended so: then the next set must leave more out.
-        """
+    async def _add(self, events: EventSet, wanted: Sequence[str], told: "_Told", *, careful: bool) -> None:
+        meanwhile: list[HealthEvent] = []
+        await self._blocking("nvmlDeviceRegisterEvents", lambda: events.add(wanted, meanwhile.append, careful=careful))
+        for event in meanwhile:
+            told.report(event)
+        if events.answering and not events.watched:
+            raise _broken()  # it is the waiting that does not work, and no GPU is to blame
+        told.of(events)
+
+    async def _hand_over(self, former: EventSet, told: "_Told") -> None:
+        try:
+            for event in await self._blocking("nvmlEventSetWait_v2", lambda: former.wait(0)):
+                told.report(event)
+        except LostGpuError:
+            return
+        finally:
+            await self._close(former)
+
+    async def _listen(self, events: EventSet, wanted: Sequence[str], told: "_Told") -> "_Ended":
+        """Hand events on until NVML has to be closed, or the set is of no use because a GPU of it is lost."""
         loop = asyncio.get_running_loop()
-        retry, first = loop.time() + RETRY_SECONDS, True
+        retry, lost = loop.time() + RETRY_SECONDS, _Ended.AT_ONCE
         while not self._gate.closing:
             try:
                 found = await self._blocking("nvmlEventSetWait_v2", lambda: events.wait(WAIT_MS))
             except LostGpuError:
-                return first
-            first = False
+                return lost
+            lost = _Ended.LATER
             for event in found:
                 told.report(event)
             if events.lost and loop.time() >= retry:
-                await self._add(events, wanted, told)
+                await self._add(events, wanted, told, careful=True)
                 retry = loop.time() + RETRY_SECONDS
-        return False
+        return _Ended.CLOSING
 
-    async def _add(self, events: EventSet, wanted: Sequence[str], told: "_Told") -> None:
-        meanwhile: list[HealthEvent] = []
-        await self._blocking("nvmlDeviceRegisterEvents", lambda: events.add(wanted, meanwhile.append))
-        if events.answering and not events.watched:
-            raise _broken()  # it is the waiting that does not work, and no GPU is to blame
-        for event in meanwhile:
-            told.report(event)
-        told.of(events)
+    async def _close(self, events: EventSet) -> None:
+        if not self._watchdog.stuck:  # else a call may still be inside the library
+            await self._blocking("nvmlEventSetFree", events.close)
 
     async def _blocking(self, what: str, call: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
         return await _to_its_end(self._watchdog.call(_SUBJECT, what, call, seconds))

@@ -59,21 +59,20 @@ class EventSet:
         except (pynvml.NVMLError, AttributeError) as error:
             raise failure("NVML", "nvmlEventSetCreate", error) from error
 
-    def add(self, wanted: Collection[str], report: Callable[[HealthEvent], None]) -> None:
+    def add(self, wanted: Collection[str], report: Callable[[HealthEvent], None], *, careful: bool) -> None:
         """Register GPUs, as far as they report events; those that are there already stay.
-
-        Each is waited for alone before, since one that is lost ends every wait of the set it is in, and may answer
-        other calls all the same.
 
         Args:
             wanted: UUIDs. What NVML does not list, or what is lost, is in `lost` afterwards.
-            report: told what happens meanwhile.
+            report: told what happens meanwhile to those that are waited for alone.
+            careful: wait for each alone before: one that is lost ends every wait of the set it is in, and may answer
+                other calls all the same.
         """
         missing, answering = set(wanted) - set(self.watched), set()
         for uuid, handle in _handles():
             if uuid not in missing:
                 continue
-            if _ends_waits(uuid, handle, report):
+            if careful and _ends_waits(uuid, handle, report):
                 answering.add(uuid)
                 continue
             missing.discard(uuid)
