@@ -6,7 +6,6 @@ memory, and is told why with a status; a stop lets running requests end. What to
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +14,14 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 import structlog
 
+from dra_gpu.webhook.tls_listener import Place, TlsListener
+
 _READ_BYTES = 65_536
 _HEAD_BYTES = 16 * 1024
 _JSON = "application/json"
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _INTERNAL, _UNAVAILABLE = 400, 408, 413, 500, 503
 _ERRORS = 400
 _LINGER_BYTES = 16 * 1024 * 1024
-_BACKLOG = 256
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Limits:
     Attributes:
         body: bytes of one body.
         bodies: bytes of all bodies that are being received or worked on.
-        connections: open at once; the one that has waited longest for its client goes when another one comes.
+        connections: open at once; see `TlsListener`.
         handshake_seconds: for the TLS of a new connection.
         request_seconds: until the first byte after that, and from there to the last one of a request.
         linger_seconds: for which the rest of a refused request is thrown away, so that the refusal is read.
@@ -91,12 +91,12 @@ class _RefusedError(Exception):
 class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    place: Place
     protocol: h11.Connection = field(
         default_factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
     )
     held: int = 0  # bytes of a body
     without_body: bool = False  # the answer to a HEAD
-    answering: bool = False
 
 
 class HttpsServer:
@@ -119,17 +119,20 @@ class HttpsServer:
         self._handle = handle
         self._limits = limits or Limits()
         self._on_refusal = on_refusal
-        self._on_drop = on_drop
-        self._listener: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._held = 0
-        self._stopping = False
+        self._listener = TlsListener(
+            self._talk,
+            self._limits.connections,
+            self._limits.handshake_seconds,
+            self._limits.linger_seconds,
+            on_drop,
+        )
         self.port = 0
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self._connections)
+        return len(self._listener)
 
     async def start(self, host: str | None, port: int, context: ssl.SSLContext) -> None:
         """Listen on one address, or on all (None); port 0 takes a free one.
@@ -137,82 +140,43 @@ class HttpsServer:
         Raises:
             OSError: the port cannot be had.
         """
-        self._listener = await asyncio.start_server(
-            self._on_connection,
-            sock=_bound(host, port),
-            ssl=context,
-            ssl_handshake_timeout=self._limits.handshake_seconds,
-            ssl_shutdown_timeout=self._limits.linger_seconds,
-            backlog=_BACKLOG,
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self.port = self._listener.start(host, port, context)
 
     async def stop(self, patience: float) -> None:
         """Take no further request, let those that run end for so many seconds, then close everything."""
-        self._stopping = True
-        if self._listener is not None:
-            self._listener.close()
-        for connection in self._connections.values():
-            if not connection.answering:
-                connection.writer.transport.abort()
-        tasks = list(self._connections)
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=patience)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listener.stop(patience)
 
-    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._connections) >= self._limits.connections:
-            self._on_drop()
-            if not self._drop_one():
-                writer.transport.abort()
-                return
-        connection = _Connection(reader, writer)
-        self._connections[task] = connection
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: Place) -> None:
+        connection = _Connection(reader, writer, place)
         try:
-            await self._serve(task, connection)
-        except (OSError, TimeoutError, h11.ProtocolError):
-            pass  # the client is gone, or never was one
-        except asyncio.CancelledError:
-            if not self._stopping:
-                raise
+            await self._serve(connection)
+        except h11.ProtocolError:
+            pass  # it never was a client
         finally:
             self._release(connection)
-            del self._connections[task]
-            with contextlib.suppress(OSError):
-                writer.transport.abort() if self._stopping else writer.close()
 
-    def _drop_one(self) -> bool:
-        """Close the connection that has waited longest for its client; False where every client waits for us."""
-        for connection in self._connections.values():
-            if not connection.answering and not connection.writer.is_closing():
-                connection.writer.transport.abort()
-                return True
-        return False
-
-    async def _serve(self, task: asyncio.Task[None], connection: _Connection) -> None:
+    async def _serve(self, connection: _Connection) -> None:
+        place = connection.place
         patience = self._limits.request_seconds  # a client that connects has something to say
-        while not self._stopping:
+        while not self._listener.stopping:
             try:
                 request = await self._request(connection, patience)
                 if request is None:
                     return
-                connection.answering = True
+                place.answering = True
                 response = await self._answer(request)
             except _RefusedError as refused:
                 response = refused.response
-            closing = self._stopping or ("connection", "close") in response.headers
+            closing = self._listener.stopping or ("connection", "close") in response.headers
             await self._send(connection, response, closing=closing)
             self._release(connection)
-            connection.answering = False
+            place.answering, place.answered = False, True
             if closing or connection.protocol.our_state is not h11.DONE:
                 await self._linger(connection)
                 return
             connection.protocol.start_next_cycle()
-            self._connections[task] = self._connections.pop(task)  # the last one to be dropped
+            self._listener.waits_anew()
+            await asyncio.sleep(0)  # whoever sends many requests at once gets his answers in turn with others
             patience = self._limits.idle_seconds
 
     async def _answer(self, request: Request) -> Response:
@@ -318,11 +282,3 @@ class HttpsServer:
     def _release(self, connection: _Connection) -> None:
         self._held -= connection.held
         connection.held = 0
-
-
-def _bound(host: str | None, port: int) -> socket.socket:
-    """Return a socket with that address; for all addresses one of both families, so that there is one port."""
-    if host is None and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    family = socket.AF_INET6 if ":" in (host or "") else socket.AF_INET
-    return socket.create_server((host or "", port), family=family)

@@ -1,10 +1,12 @@
 """What may come over the wire, and what it is answered. The shipped server, over real TLS."""
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
 import threading
+from asyncio.sslproto import SSLProtocol
 
 import pytest
 
@@ -171,6 +173,85 @@ async def test_two_hundred_silent_connections_keep_nobody_out(serving_webhook):
         assert webhook.counted.dropped >= 180
         for _, writer in silent:
             writer.transport.abort()
+
+
+@pytest.mark.case("C137")
+async def test_connections_that_never_begin_their_tls_are_counted_and_take_no_place_of_who_was_answered(
+    serving_webhook,
+):
+    async with serving_webhook(Limits(connections=20)) as webhook, webhook.connected() as client:
+        assert (await client.review(GOOD))["allowed"]
+        silent = []
+        for _ in range(200):
+            silent.append((await asyncio.open_connection("127.0.0.1", webhook.server.port))[1])
+            assert webhook.server.connections <= 20
+        async with asyncio.timeout(PATIENCE):
+            while webhook.counted.dropped < 180:
+                await asyncio.sleep(0.01)
+
+        assert (await client.review(GOOD))["allowed"]
+        async with webhook.connected() as new:
+            assert (await new.review(GOOD))["allowed"]
+        for writer in silent:
+            writer.transport.abort()
+
+
+@pytest.mark.case("C137")
+async def test_clients_that_are_none_leave_the_buffers_of_few_behind_whatever_they_said(webhook):
+    said = [
+        b"",
+        b"POST /validate HTTP/1.1\r\nho",
+        b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n{",
+        b"POST /validate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"\x00" * 1000 + b"\r\n\r\n",
+    ]
+
+    def buffers():
+        return sum(isinstance(one, SSLProtocol) and one._server_side for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        for text in said * 40:
+            async with webhook.connected() as client:
+                client.writer.write(text)
+                await client.writer.drain()
+        async with asyncio.timeout(PATIENCE):
+            while webhook.server.connections:
+                await asyncio.sleep(0.01)
+
+        assert buffers() <= 64
+    finally:
+        gc.enable()
+
+
+async def test_who_sends_a_thousand_requests_at_once_is_answered_in_turn_with_others(webhook):
+    async with webhook.connected() as greedy, webhook.connected() as other:
+        await other.review(GOOD)
+        greedy.writer.write(b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n" * 1000)
+        while not webhook.counted.refusals:
+            await asyncio.sleep(0)
+
+        await other.review(GOOD)
+
+        assert len(webhook.counted.refusals) < 500
+
+
+@pytest.mark.case("C137")
+async def test_where_all_clients_wait_for_an_answer_one_that_comes_is_sent_away(serving_webhook):
+    stuck = Stuck()
+    async with serving_webhook(Limits(connections=2), check=stuck) as webhook:  # noqa: SIM117 - too long for one line
+        async with webhook.connected() as first, webhook.connected() as second:
+            asking = [asyncio.create_task(one.review(GOOD)) for one in (first, second)]
+            while sum(place.answering for place in webhook.server._listener._places.values()) < 2:
+                await asyncio.sleep(0.01)
+
+            with pytest.raises(OSError):  # noqa: PT011 - reset or closed, whatever the errno
+                async with webhook.connected() as third:
+                    await third.review(GOOD)
+            stuck.go_on.set()
+            assert [one["allowed"] for one in await asyncio.gather(*asking)] == [True, True]
+    assert webhook.counted.dropped >= 1
 
 
 @pytest.mark.case("C137")

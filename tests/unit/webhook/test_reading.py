@@ -81,6 +81,8 @@ GARBAGE = [
     b"\\" * 10_001,
     json.dumps(review(claim()) | {"apiVersion": "admission.k8s.io/v1beta1"}).encode(),
     json.dumps(review(claim()) | {"kind": "Pod"}).encode(),
+    json.dumps(review(claim() | {"more": [[]] * 200_000})).encode(),
+    json.dumps(review(claim() | {"more": {str(number): 1 for number in range(200_000)}})).encode(),
     json.dumps(review(claim(), uid="")).encode(),
     json.dumps(review(claim(), operation="EAT")).encode(),
     json.dumps(review(claim(), kind={"group": "x"})).encode(),
