@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.harness.driver import DriverOnNode
 from tests.e2e.harness.health import done, kubectl_gpu, on_gpu, taints, wait_device_health
 from tests.e2e.harness.namespace import TestNamespace
+from tests.e2e.harness.objects import Container, pod
 from tests.e2e.harness.waiting import PATIENCE, wait_until
 
 HOLD_OFF = 12.0
@@ -115,6 +116,28 @@ def test_a_reset_is_refused_with_pid_and_command_of_whoever_has_the_gpu_open(pla
     assert Path(sys.executable).name in refused.stderr
     assert "It stays drained" in refused.stderr
     done(kubectl_gpu(plain.cluster, "reset", node, "gpu-6", "-o", "json"))
+
+
+@pytest.mark.budget(30)
+def test_top_reads_what_claims_use_through_the_api_server(plain: DriverOnNode, namespace: TestNamespace) -> None:
+    on_gpu(namespace, plain, "worker", "gpu-7")
+    namespace.wait_running("worker")
+    # The lab's node plugin is no pod: this one stands for it, where the API server looks for one.
+    labels = f'namespace="{namespace.name}",claim="worker",gpu="gpu-7"'
+    said = f'dra_gpu_claim_memory_used_bytes{{{labels},source="process"}} 1073741824'
+    script = f"mkdir /www; echo '{said}' > /www/metrics; exec httpd -f -p 8080 -h /www"
+    teller = pod("teller", Container(script=script, claims=()))
+    teller["metadata"]["labels"] = {"app.kubernetes.io/component": "node", "resource.dra-gpu.dev/metrics": "true"}
+    teller["spec"]["containers"][0]["ports"] = [{"name": "metrics", "containerPort": 8080}]
+    namespace.create(teller)
+    namespace.wait_running("teller")
+
+    def used() -> list[int]:
+        seen = done(kubectl_gpu(plain.cluster, "top", "-n", namespace.name, "-o", "json"))
+        claims = [claim for gpu in seen["gpus"] if gpu["name"] == "gpu-7" for claim in gpu["claims"]]
+        return [claim.get("memoryUsed", 0) for claim in claims]
+
+    wait_until("the figure of the teller", lambda: used() == [2**30], every=1.0)
 
 
 @pytest.mark.budget(60)
