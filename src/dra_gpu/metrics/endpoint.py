@@ -1,7 +1,8 @@
 """The small HTTP server of a process: its metrics, `/healthz` and `/readyz`.
 
 It runs in the loop of what it tells about: if the loop hangs, nobody answers, and that is the truth. Promises: bounded
-connections, bounded requests, a deadline on everything, no path but its own; whoever talks nonsense is hung up on.
+connections, bounded requests, a deadline on everything, no path but its own; whoever talks nonsense is hung up on, and
+whoever says nothing makes room for others: the kubelet asks here whether this process has to be started again.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TEXT_TYPE = "text/plain; charset=utf-8"
 _CONNECTIONS = 64
 _LONGEST_REQUEST = 8 * 1024
+_FIRST_SECONDS = 10.0  # whoever connects has something to ask
 _IDLE_SECONDS = 75.0  # Prometheus keeps its connection from scrape to scrape, a minute apart
 _ANSWER_SECONDS = 10.0
 _READ_BYTES = 4096
@@ -67,6 +69,17 @@ def _told(good: bool, lines: str) -> Response:  # noqa: FBT001 - a pair that `ve
     return Response(200 if good else 503, (lines + ("ok\n" if good else "failed\n")).encode())
 
 
+@dataclass(eq=False, slots=True)
+class _Client:
+    """A connection as those see it who want its place; the others are in the order in which they came."""
+
+    writer: asyncio.StreamWriter
+    answered: bool = False  # at least once
+    answering: bool = False
+    sending: bool = False  # an answer that it may never read
+    closed: bool = False
+
+
 @dataclass(slots=True)
 class Endpoint:
     """Serves paths until it is closed.
@@ -79,7 +92,7 @@ class Endpoint:
     handlers: Mapping[str, Handler]
     answer_seconds: float = _ANSWER_SECONDS
     _server: asyncio.Server | None = None
-    _connections: set["asyncio.Task[None]"] = field(default_factory=set)
+    _connections: dict["asyncio.Task[None]", _Client] = field(default_factory=dict)
 
     async def start(self, address: Address) -> int:
         """Listen; returns the port, which matters where it was 0.
@@ -105,27 +118,40 @@ class Endpoint:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None  # asyncio runs this in one
-        if len(self._connections) >= _CONNECTIONS:
+        if len(self._connections) >= _CONNECTIONS and not self._make_room():
             writer.transport.abort()
             return
-        self._connections.add(task)
+        client = self._connections[task] = _Client(writer)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, client)
         except (OSError, TimeoutError, h11.RemoteProtocolError, asyncio.CancelledError):
             pass  # it has gone, says nothing, talks nonsense, or this process ends
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_REQUEST)
+    def _make_room(self) -> bool:
+        """Hang up on a client that says nothing, or does not read; False where all are being answered."""
+        silent = [one for one in self._connections.values() if not one.closed and (one.sending or not one.answering)]
+        if not silent:
+            return False
+        client = min(silent, key=lambda one: (one.sending, one.answered))
+        client.closed = True
+        client.writer.transport.abort()
+        return True
+
+    async def _serve(self, reader: asyncio.StreamReader, client: _Client) -> None:
+        protocol, writer = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_REQUEST), client.writer
         while True:
-            async with asyncio.timeout(_IDLE_SECONDS):
+            client.answering = client.sending = False
+            async with asyncio.timeout(_IDLE_SECONDS if client.answered else _FIRST_SECONDS):
                 request = await _request(protocol, reader)
             if request is None:
                 return
+            client.answering = client.answered = True
             async with asyncio.timeout(self.answer_seconds + 1.0):
                 response = await self._answer(request)
+                client.sending = True
                 writer.write(_encoded(protocol, request, response))
                 await writer.drain()
             if protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:

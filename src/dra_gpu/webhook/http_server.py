@@ -168,9 +168,10 @@ class HttpsServer:
             except _RefusedError as refused:
                 response = refused.response
             closing = self._listener.stopping or ("connection", "close") in response.headers
+            place.sending = True
             await self._send(connection, response, closing=closing)
             self._release(connection)
-            place.answering, place.answered = False, True
+            place.answering, place.sending, place.answered = False, False, True
             if closing or connection.protocol.our_state is not h11.DONE:
                 await self._linger(connection)
                 return

@@ -32,7 +32,8 @@ class Place:
         accepted: its socket.
         transport: above it, once TLS stands.
         answered: at least once.
-        answering: its client waits for us.
+        answering: its client waits for us,
+        sending: or is to read the answer, which it may never do.
         closed: its place was given away.
     """
 
@@ -40,6 +41,7 @@ class Place:
     transport: asyncio.WriteTransport | None = None
     answered: bool = False
     answering: bool = False
+    sending: bool = False
     closed: bool = False
 
     def close(self) -> None:
@@ -61,7 +63,7 @@ class TlsListener:
     Args:
         serve: talks with a client until one of the two has enough; raises OSError where the client is gone.
         most: connections at once. When another one comes, of those that wait for their client the oldest that has never
-            been answered goes, or else the one that has waited longest.
+            been answered goes, else the one that has waited longest, else one whose client does not read.
         handshake_seconds: for the TLS of a new connection.
         shutdown_seconds: for the end of it.
         on_drop: called for every connection that is closed since too many are open.
@@ -143,10 +145,12 @@ class TlsListener:
 
     def _drop_one(self) -> asyncio.Task[None] | None:
         """Close a connection that waits for its client, and return its task; None where every client waits for us."""
-        waiting = [(task, one) for task, one in self._places.items() if not (one.answering or one.closed)]
+        waiting = [
+            (task, one) for task, one in self._places.items() if not one.closed and (one.sending or not one.answering)
+        ]
         if not waiting:
             return None
-        task, place = next((one for one in waiting if not one[1].answered), waiting[0])
+        task, place = min(waiting, key=lambda one: (one[1].sending, one[1].answered))
         place.close()
         return task
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from dra_gpu.metrics import endpoint
 from dra_gpu.metrics.address import Address
 from dra_gpu.metrics.endpoint import Endpoint, Response, routes
 from dra_gpu.metrics.health import Check
@@ -13,10 +14,10 @@ from dra_gpu.metrics.registry import Registry
 
 @asynccontextmanager
 async def serving(handlers, **options):
-    endpoint = Endpoint(handlers, **options)
-    port = await endpoint.start(Address("127.0.0.1", 0))
+    served = Endpoint(handlers, **options)
+    port = await served.start(Address("127.0.0.1", 0))
     yield port
-    await endpoint.close()
+    await served.close()
 
 
 async def send(port: int, raw: bytes) -> bytes:
@@ -93,6 +94,65 @@ async def test_one_connection_serves_scrape_after_scrape():
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+async def test_two_hundred_who_say_nothing_keep_out_neither_the_kubelet_nor_prometheus():
+    async with serving(routes(Registry("test"), "/metrics")) as port, asyncio.timeout(60):
+        reader, prometheus = await asyncio.open_connection("127.0.0.1", port)
+        prometheus.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"ok\n")
+        silent = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(200)]
+
+        assert (await send(port, request("/healthz"))).startswith(b"HTTP/1.1 200")
+        prometheus.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+        for writer in (prometheus, *silent):
+            writer.transport.abort()
+
+
+async def test_who_does_not_read_his_answer_makes_room_for_others(monkeypatch):
+    monkeypatch.setattr(endpoint, "_CONNECTIONS", 2)
+    sent = asyncio.Semaphore(0)
+
+    async def much() -> Response:
+        sent.release()
+        return Response(200, b"x" * 64 * 2**20)
+
+    async with serving({"/much": much, "/healthz": fine_answer}) as port, asyncio.timeout(60):
+        deaf = []
+        for _ in range(2):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+            writer.write(request("/much"))
+            deaf.append(writer)
+            await sent.acquire()
+            await asyncio.sleep(0)
+
+        assert (await send(port, request("/healthz"))).startswith(b"HTTP/1.1 200")
+        for writer in deaf:
+            writer.transport.abort()
+
+
+async def fine_answer() -> Response:
+    return Response(200, b"ok")
+
+
+async def test_while_all_are_being_answered_one_that_comes_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(endpoint, "_CONNECTIONS", 2)
+    go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def waits() -> Response:
+        begun.release()
+        await go_on.wait()
+        return Response(200, b"done")
+
+    async with serving({"/waits": waits}, answer_seconds=60) as port, asyncio.timeout(60):
+        asking = [asyncio.create_task(send(port, request("/waits"))) for _ in range(2)]
+        for _ in asking:
+            await begun.acquire()
+        with suppress(ConnectionError):
+            assert await send(port, request("/waits")) == b""
+        go_on.set()
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in await asyncio.gather(*asking))
 
 
 async def test_a_handler_that_hangs_or_fails_costs_its_own_request():
