@@ -37,6 +37,7 @@ class Connection:
         client_cert_data, client_key_data: the same inline.
         tls_server_name: name to expect in the certificate instead of the host's.
         insecure: do not verify the server (kubeconfig's `insecure-skip-tls-verify`).
+        namespace: the one that a kubeconfig's context names; empty where it names none.
     """
 
     server: str
@@ -50,6 +51,7 @@ class Connection:
     client_key_data: bytes | None = None
     tls_server_name: str | None = None
     insecure: bool = False
+    namespace: str = ""
 
     @property
     def host(self) -> str:
@@ -138,6 +140,7 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Connection:
         client_key_data=_data(path, "client-key-data", user),
         tls_server_name=str(cluster["tls-server-name"]) if cluster.get("tls-server-name") else None,
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        namespace=str(chosen.get("namespace") or ""),
     )
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 
 from dra_gpu import __version__
-from dra_gpu.cli import service_commands, top_command
+from dra_gpu.cli import resize_command, service_commands, top_command
 from dra_gpu.cli.connecting import connection_options, kubeconfig_of
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl-gpu")
 def main() -> None:
-    """See the GPUs of a cluster and who holds them, take one out and give it back.
+    """See the GPUs of a cluster and who holds them, move capacity between claims, take a GPU out and give it back.
 
     kubectl runs this program as `kubectl gpu`.
     """
@@ -58,6 +58,7 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
 
 service_commands.register(main)
 main.add_command(top_command.top)
+main.add_command(resize_command.resize)
 
 
 @main.command("validate")
