@@ -6,7 +6,7 @@ Each test has a GPU of its own: one that becomes sick again and again within an 
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,9 +51,9 @@ def evicting(node_driver: DriverOnNode) -> Iterator[DriverOnNode]:
     node_driver.gpus.inject("--driver-reloaded")  # whatever a test has left: every GPU begins anew
 
 
-@pytest.mark.budget(60)
+@pytest.mark.budget(75)
 def test_by_default_a_sick_gpu_evicts_nobody_and_after_a_reset_it_is_scheduled_again(
-    plain: DriverOnNode, namespace: TestNamespace
+    plain: DriverOnNode, namespace: TestNamespace, record_property: Callable[[str, object], None]
 ) -> None:
     node = plain.cluster.node.name
     on_gpu(namespace, plain, "worker", "gpu-1")
@@ -75,10 +75,11 @@ def test_by_default_a_sick_gpu_evicts_nobody_and_after_a_reset_it_is_scheduled_a
     result = done(kubectl_gpu(plain.cluster, "reset", node, "gpu-1", "-o", "json"))
     reset_at = time.monotonic()
     namespace.wait_running("next")
+    took = time.monotonic() - reset_at
 
     assert [claim["name"] for claim in result["claims"]] == ["worker"]
     assert taints(plain, "gpu-1") == {}
-    sys.stdout.write(f"scheduled and running {time.monotonic() - reset_at:.1f} s after the reset\n")
+    record_property("from the reset to the running pod", f"{took:.1f} s")
 
 
 @pytest.mark.budget(30)

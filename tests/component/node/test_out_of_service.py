@@ -144,6 +144,22 @@ async def test_a_gpu_that_nobody_else_is_disturbed_by_is_reset_while_another_is_
     assert (await node.unprepare(claim))[claim.uid] == ""
 
 
+async def test_while_a_gpu_is_reset_a_claim_of_it_waits_and_others_do_not(node):
+    node.node.inject(RESET, gpu=1, block=True)
+    resetting = asyncio.create_task(reset(node))
+    await node.until_hardware_is_called()
+
+    waiting = asyncio.create_task(node.prepared(node.claim("early", "gpu-1")))
+    await node.api.log.wait_for(lambda log: any(read.name == "early" for read in log.since(verb="get")), PATIENCE)
+    await node.prepared(node.claim("neighbour", "gpu-0"))
+    assert not waiting.done()
+    node.node.clear()
+
+    await waiting
+    await resetting
+    assert resets(node) == [(1, 0)]
+
+
 async def test_a_request_that_is_still_there_after_a_restart_is_answered_and_not_carried_out_again(node, tmp_path):
     await reset(node, keep=True)
     [rule] = rules(node)
