@@ -9,8 +9,6 @@ from dra_gpu.apiserver.resources import Node
 from dra_gpu.inventory.model import View
 from dra_gpu.inventory.view_label import LABEL, narrow
 
-REASON = "ViewsLabel"
-
 _log = structlog.get_logger(__name__)
 
 
@@ -35,7 +33,7 @@ class NodeViews:
         found = narrow(node.metadata.labels.get(LABEL), self.offered)
         if found.problem and found.problem != self._problem:
             _log.error("the label that narrows views is not followed in full", reason=found.problem)
-            self.on_trouble(REASON, found.problem)
+            self.on_trouble("ViewsLabel", found.problem)
         self._problem = found.problem
         views = found.views if found.views is not None else self._views or self.offered
         if views != self._views:
