@@ -20,6 +20,10 @@ RESET_LABEL = "resource.dra-gpu.dev/reset"
 GPU_ANNOTATION = "resource.dra-gpu.dev/gpu"
 """On each rule: the UUID of the GPU that was meant. A board that has taken its place is not."""
 
+CLEAR_ANNOTATION = "resource.dra-gpu.dev/clear-health"
+"""On the Node: UUIDs of GPUs, separated by commas, that a person calls well. Each value acts once; what is no UUID of a
+GPU of the node makes it another value."""
+
 RESET_DONE, RESET_FAILED = "GpuReset", "GpuNotReset"
 """Reasons of the Event that answers."""
 

@@ -5,6 +5,7 @@ rules.
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from dra_gpu.api import cordon
 from dra_gpu.api.device_taint_rule_v1 import DeviceTaintRule
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
-from dra_gpu.apiserver.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_gpu.apiserver.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_gpu.cli import gpu_target, taint_rules
 from dra_gpu.cli.gpu_target import GpuTarget
 from dra_gpu.cli.listing import DRIVER, Claim
@@ -189,11 +190,27 @@ async def drain_gpu(service: Service) -> ServiceResult:
     return _result("drain", service.gpu, Effect.DRAIN.value, plan, held)
 
 
-async def uncordon_gpu(service: Service) -> ServiceResult:
-    """Give a GPU back to the scheduler."""
-    names = await service.give_back()
+async def uncordon_gpu(service: Service, *, well: bool = False) -> ServiceResult:
+    """Give a GPU back to the scheduler.
+
+    Args:
+        service: the GPU.
+        well: have its node call it well, too, although it was sick; it finds again what is still wrong.
+
+    Raises:
+        ServiceError: it has no UUID by which its node could be told.
+        ApiError: the API server refuses or does not answer.
+    """
     gpu = service.gpu
-    return ServiceResult("uncordon", gpu.node, gpu.name, gpu.uuid, "", changed=bool(names))
+    if well and not gpu.uuid:
+        raise ServiceError(f"{gpu}: its UUID is not known, so that its node cannot be asked to call it well")
+    names = await service.give_back()
+    message = ""
+    if well:
+        request = f"{gpu.uuid},{secrets.token_hex(8)}"  # another value each time
+        await service.api.patch(NODES, {"metadata": {"annotations": {cordon.CLEAR_ANNOTATION: request}}}, gpu.node)
+        message = "its node will call it well, unless it finds that it is not"
+    return ServiceResult("uncordon", gpu.node, gpu.name, gpu.uuid, "", changed=bool(names) or well, message=message)
 
 
 def leaving(claims: Sequence[Held]) -> list[Held]:

@@ -64,15 +64,25 @@ def drain(
 
 @click.command("uncordon")
 @_of_one_gpu
-def uncordon(node: str, gpu: str, output: str, kubeconfig: Path | None, context: str | None) -> None:
+@click.option(
+    "--clear-health",
+    is_flag=True,
+    help="Call it well, too, although it was sick: what is still wrong is found again. Needs `patch` on nodes.",
+)
+def uncordon(
+    node: str, gpu: str, output: str, kubeconfig: Path | None, context: str | None, *, clear_health: bool
+) -> None:
     """Give a cordoned or drained GPU back to the scheduler.
 
     GPU is the name of its device (gpu-0), its UUID or its PCI address. What the driver itself has tainted, because the
-    GPU is sick, stays tainted.
+    GPU is sick, stays tainted, unless it is called well.
     """
     from dra_gpu.cli import cordoning
 
-    _print(_run(node, gpu, kubeconfig, context, cordoning.uncordon_gpu), output)
+    async def work(service: "Service") -> "ServiceResult":
+        return await cordoning.uncordon_gpu(service, well=clear_health)
+
+    _print(_run(node, gpu, kubeconfig, context, work), output)
 
 
 @click.command("reset")

@@ -37,7 +37,7 @@ def _done(result: ServiceResult) -> str:
             held = "" if result.claims else "; no claim has anything of it"
             return f"{'drained' if result.changed else 'was drained already'} ({rules}){held}"
         case "uncordon":
-            return "uncordoned" if result.changed else "was not cordoned"
+            return "; ".join(filter(None, ("uncordoned" if result.changed else "was not cordoned", result.message)))
         case _:
             return f"reset: {result.message}" + ("; it stays drained" if result.rules else "")
 

@@ -46,7 +46,7 @@ class Cluster:
     def __init__(self, *claims, answers=(True,), keep=()):
         self.claims = {one.metadata.name: one for one in claims}
         self.rules: dict[str, DeviceTaintRule] = {}
-        self.requests, self.deleted_pods, self.told = [], [], []
+        self.requests, self.deleted_pods, self.told, self.called_well = [], [], [], []
         self.answers, self.keep = list(answers), keep
         self.events = ()
 
@@ -66,7 +66,10 @@ class Cluster:
         self.rules[rule.metadata.name] = rule
         return rule
 
-    async def patch(self, _resource, body, name, **_):
+    async def patch(self, resource, body, name, **_):
+        if resource.plural == "nodes":
+            self.called_well.append((name, body["metadata"]["annotations"][cordon.CLEAR_ANNOTATION]))
+            return None
         request = body["metadata"].get("labels", {}).get(cordon.RESET_LABEL)
         self.requests.append(request)
         if request and self.answers:
@@ -176,6 +179,17 @@ async def test_what_is_not_cordoned_is_uncordoned_without_a_fuss():
 
     assert not result.changed
     assert as_text(result).endswith("was not cordoned")
+
+
+async def test_a_gpu_can_be_called_well_again_and_again():
+    cluster = Cluster()
+
+    first = await uncordon_gpu(cluster.service(), well=True)
+    await uncordon_gpu(cluster.service(), well=True)
+
+    assert first.changed
+    assert [(node, value.split(",")[0]) for node, value in cluster.called_well] == [("node-a", gpu(0).uuid)] * 2
+    assert len({value for _, value in cluster.called_well}) == 2  # the node acts on each value once
 
 
 async def test_a_cluster_without_these_rules_is_told_what_it_lacks():
