@@ -174,7 +174,7 @@ def test_without_a_reset_a_gpu_is_scheduled_again_after_the_hold_off_and_not_bef
 
     wait_device_health(namespace, "worker", "Healthy")
 
-    assert time.monotonic() - fell_sick >= HOLD_OFF
+    assert time.monotonic() - fell_sick >= HOLD_OFF - 1.0  # times of health are kept in whole seconds
     wait_until("gpu-4 has no taint", lambda: taints(evicting, "gpu-4") == {}, PATIENCE)
     assert namespace.container_ids("worker") == before
     namespace.delete_pod("worker")

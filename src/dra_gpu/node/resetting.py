@@ -49,7 +49,7 @@ class ResetTimes:
     """
 
     lock: float = 30.0
-    free: float = 8.0
+    free: float = 10.0
     again: float = 0.5
     idle: float = 2.0
     longest: float = 180.0
