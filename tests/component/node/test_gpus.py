@@ -1,6 +1,11 @@
 """GPUs and libraries as they are found in the field: lost, old, odd, late. Through the shipped process."""
 
+import asyncio
+import itertools
+
 import pytest
+
+from tests.component.node.node_under_fire import PATIENCE
 
 LOST, NOT_SUPPORTED, UNKNOWN = 15, 3, 999
 # Every call by which the plugin learns an optional fact about a GPU.
@@ -49,16 +54,28 @@ async def test_one_gpu_lost_at_start_leaves_seven_serving(make_world):
     assert "fallen off the bus" in world.plugin.read_log()
 
 
-async def test_a_gpu_that_does_not_answer_costs_nobody_but_itself(make_world):
+async def until_prepared(world, name, device):
+    """Prepare claims on a device until one succeeds: nothing tells when a GPU works again."""
+    async with asyncio.timeout(PATIENCE):
+        for number in itertools.count():
+            claim = world.claim(f"{name}-{number}", device)
+            if not (await world.prepare(claim))[claim.uid].error:
+                return
+
+
+async def test_a_gpu_that_does_not_answer_costs_nobody_but_itself_and_stays_published(make_world):
     world = await make_world(gpus=4)
     await world.start("--rescan-period=0.1", "--gpu-timeout=4", devices=8)
 
     world.node.inject("nvmlDeviceGetUUID", gpu=1, block=True)
     await world.prepared(world.claim("job", "gpu-0"))
-    await world.cluster.wait_slices(6, within=90)
+    await world.until(lambda: "a GPU cannot be used" in world.plugin.read_log())
+    assert "does not answer" in await world.refused(world.claim("hanging", "gpu-1"))
+    await world.prepared(world.claim("other", "gpu-2"))
+    assert sorted(published(world)) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
     world.node.clear()
 
-    await world.cluster.wait_slices(8, within=90)
+    await until_prepared(world, "again", "gpu-1")
 
 
 async def test_a_gpu_that_returns_is_published_again_without_a_restart(make_world):
@@ -200,9 +217,13 @@ async def test_every_board_is_published_and_serves(make_world, profile):
     await world.prepared(world.claim("job", "gpu-1"))
 
 
-async def test_looking_holds_no_gpu_open(make_world):
+async def test_who_does_not_publish_holds_no_gpu_open(make_world):
     from dra_gpu_sim import checker
 
     world = await make_world(gpus=2)
-    await world.start(devices=4)
-    await world.until(lambda: not checker.sessions(world.node.root))
+    old = await world.start(devices=4)
+    await world.until(lambda: old.process.pid in checker.sessions(world.node.root))
+
+    new = await world.start("--pod-uid=new")
+
+    await world.until(lambda: list(checker.sessions(world.node.root)) == [new.process.pid])

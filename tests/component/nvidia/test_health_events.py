@@ -15,6 +15,12 @@ DOUBLE_BIT = 0x2
 WAIT = "nvmlEventSetWait_v2"
 
 
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch):
+    """Waits that end soon: nobody waits for one to end before the watch leaves."""
+    monkeypatch.setattr(event_watch, "WAIT_MS", 50)
+
+
 def waits(bed, result=TIMEOUT):
     """How many waits ended so since the log was emptied."""
     return sum(call.result == result for call in bed.node.calls(WAIT))

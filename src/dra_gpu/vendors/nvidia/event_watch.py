@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from dra_gpu.inventory.model import Gpu
 from dra_gpu.vendors.base import FailureKind, VendorError
 from dra_gpu.vendors.health import HealthEvent, HealthEventKind
-from dra_gpu.vendors.nvidia.events import EventSet, LostGpuError
+from dra_gpu.vendors.nvidia.events import EventSet, LostGpuError, handed_over
 from dra_gpu.vendors.nvidia.gate import Gate
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.session import Session
@@ -68,44 +68,44 @@ class EventWatch:
 
     async def _while_open(self, wanted: Sequence[str], told: "_Told") -> None:
         """Watch until somebody wants NVML closed, or there is nobody to watch."""
-        events = await self._registered(wanted, told, careful=False)
+        events = await self._registered(wanted, careful=False)
         try:
+            told.of(events)
             while events.watched:
                 ended = await self._listen(events, wanted, told)
                 if ended is _Ended.CLOSING:
                     return
                 # The former set goes only when the next one has everybody who is left, so that nothing is missed.
-                former, events = events, await self._registered(wanted, told, careful=True)
-                await self._hand_over(former, told)
+                former, events = events, await self._registered(wanted, careful=True)
+                await self._hand_over(former, events, told)
+                told.of(events)
                 if ended is _Ended.AT_ONCE and events.lost == former.lost:
                     raise _broken()
         finally:
             await self._close(events)
 
-    async def _registered(self, wanted: Sequence[str], told: "_Told", *, careful: bool) -> EventSet:
+    async def _registered(self, wanted: Sequence[str], *, careful: bool) -> EventSet:
+        """Return a new set. What happens meanwhile to those of a former set is told by that one."""
         events = await self._blocking("nvmlEventSetCreate", EventSet)
         try:
-            await self._add(events, wanted, told, careful=careful)
+            await self._add(events, wanted, careful=careful)
         except BaseException:
             await self._close(events)
             raise
         return events
 
-    async def _add(self, events: EventSet, wanted: Sequence[str], told: "_Told", *, careful: bool) -> None:
-        meanwhile: list[HealthEvent] = []
-        await self._blocking("nvmlDeviceRegisterEvents", lambda: events.add(wanted, meanwhile.append, careful=careful))
-        for event in meanwhile:
-            told.report(event)
+    async def _add(self, events: EventSet, wanted: Sequence[str], *, careful: bool) -> list[HealthEvent]:
+        """Have GPUs registered; returns what happened to those that were waited for alone."""
+        found: list[HealthEvent] = []
+        await self._blocking("nvmlDeviceRegisterEvents", lambda: events.add(wanted, found.append, careful=careful))
         if events.answering and not events.watched:
             raise _broken()  # it is the waiting that does not work, and no GPU is to blame
-        told.of(events)
+        return found
 
-    async def _hand_over(self, former: EventSet, told: "_Told") -> None:
+    async def _hand_over(self, former: EventSet, following: EventSet, told: "_Told") -> None:
         try:
-            for event in await self._blocking("nvmlEventSetWait_v2", lambda: former.wait(0)):
+            for event in await self._blocking("nvmlEventSetWait_v2", lambda: handed_over(former, following)):
                 told.report(event)
-        except LostGpuError:
-            return
         finally:
             await self._close(former)
 
@@ -122,7 +122,9 @@ class EventWatch:
             for event in found:
                 told.report(event)
             if events.lost and loop.time() >= retry:
-                await self._add(events, wanted, told, careful=True)
+                for event in await self._add(events, wanted, careful=True):
+                    told.report(event)
+                told.of(events)
                 retry = loop.time() + RETRY_SECONDS
         return _Ended.CLOSING
 

@@ -6,12 +6,14 @@ NVML_ERROR_GPU_IS_LOST when a registered GPU is gone, at once and as often as on
 """
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pynvml
 
+from dra_gpu.vendors.base import VendorError
 from dra_gpu.vendors.health import HealthEvent, HealthEventKind
 from dra_gpu.vendors.nvidia.nvml import failure
 from dra_gpu.vendors.nvidia.queries import optional, text
@@ -127,9 +129,31 @@ class EventSet:
             detail=detail,
         )
 
+    def rest(self) -> list[HealthEvent]:
+        """Return what has happened and was not told yet, without waiting; a set that is spoilt has its events, too."""
+        try:
+            return self.wait(0)
+        except (LostGpuError, VendorError):
+            return []
+
     def close(self) -> None:
         """Give the set up."""
         optional(pynvml.nvmlEventSetFree, self._set)
+
+
+def handed_over(former: EventSet, following: EventSet) -> list[HealthEvent]:
+    """Return what two sets have to tell, of which the second has taken over from the first: each thing once.
+
+    What has happened since the second one was made is in both.
+    """
+    told = former.rest()
+    known = Counter(told)
+    for event in following.rest():
+        if known[event]:
+            known[event] -= 1
+        else:
+            told.append(event)
+    return told
 
 
 def _ends_waits(uuid: str, handle: Any, report: Callable[[HealthEvent], None]) -> bool:
