@@ -11,8 +11,9 @@ from dra_gpu.validation import schemas
 _HEAD = """# Kinds
 
 {note}
-All but ComputeDomain are opaque configs: they stand in `spec.devices.config[].opaque.parameters` of a ResourceClaim or
-in `spec.config[].opaque.parameters` of a DeviceClass, under the driver that is named here. Unknown fields are refused.
+All but ClaimResize and ComputeDomain are opaque configs: they stand in `spec.devices.config[].opaque.parameters` of a
+ResourceClaim or in `spec.config[].opaque.parameters` of a DeviceClass, under the driver that is named here. Unknown
+fields are refused.
 `kubectl gpu validate -f FILE` says what is wrong; [the schemas](../schemas) are for editors.
 
 """
@@ -30,6 +31,7 @@ _FOR = {
     ),
     "ComputeDomainChannelConfig": ("compute-domain.nvidia.com", "ComputeDomains, which are checked and not served yet"),
     "ComputeDomainDaemonConfig": ("compute-domain.nvidia.com", "ComputeDomains, which are checked and not served yet"),
+    "ClaimResize": ("", "moving capacity between running claims; an object of its own, in the claim's namespace"),
     "ComputeDomain": ("", "multi-node NVLink; an object of its own, checked and not served yet"),
     "ComputeDomain-v1beta2": ("", "multi-node NVLink; the same in its other version"),
 }

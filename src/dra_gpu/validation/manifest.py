@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from dra_gpu.api import compute_domain, opaque, shape, strict
+from dra_gpu.api import claim_resize, compute_domain, opaque, shape, strict
 from dra_gpu.api.config_error import InvalidConfigError
-from dra_gpu.validation import configs, pipes, requests
+from dra_gpu.validation import configs, pipes, requests, resizes
 from dra_gpu.validation.problem import Problem, Severity, under
 from dra_gpu.validation.shapes import GROUP, SHAPES, ClaimKind
 
@@ -40,8 +40,8 @@ def check(document: object, *, newer_fields: Severity = Severity.ERROR) -> Repor
     """Return what is wrong with an object; None for a kind that this driver has nothing to say about.
 
     Args:
-        document: a ResourceClaim, ResourceClaimTemplate or DeviceClass of any version, a ComputeDomain, or an opaque
-            config alone; as a value of what JSON has.
+        document: a ResourceClaim, ResourceClaimTemplate or DeviceClass of any version, a ClaimResize, a ComputeDomain,
+            or an opaque config alone; as a value of what JSON has.
         newer_fields: how bad a field of Kubernetes' own objects is that this release does not know. Who reads files
             should leave it; an admission webhook, which serves newer clusters too, should pass a warning.
     """
@@ -60,6 +60,8 @@ def _problems(document: Mapping[str, Any], version: str, kind: str, newer_fields
         return _kubernetes(document, number, ClaimKind(kind), newer_fields)
     if group == _NVIDIA and kind == "ComputeDomain":
         return _domain(document, version)
+    if group == _OURS and kind == claim_resize.KIND:
+        return under("", resizes.check(document))
     if group in (_NVIDIA, _OURS) and _driver_of(kind) is not None:
         return _config(document, kind)
     return None

@@ -1,8 +1,8 @@
 """JSON schemas of what users write, made from the types that read it, so that an editor knows the fields.
 
-One for each opaque config and for ComputeDomain, and `manifest`: for files with claims, templates and classes, their
-configs by driver among them, in which every other kind is left alone. What a schema cannot say (which field belongs to
-which strategy, which request takes which kind) `kubectl gpu validate` says.
+One for each opaque config, for ClaimResize and for ComputeDomain, and `manifest`: for files with claims, templates and
+classes, their configs by driver among them, in which every other kind is left alone. What a schema cannot say (which
+field belongs to which strategy, which request takes which kind) `kubectl gpu validate` says.
 """
 
 import re
@@ -12,7 +12,9 @@ import msgspec
 
 from dra_gpu.api import opaque
 from dra_gpu.api.compute_domain import ComputeDomain, ComputeDomainV1beta2
+from dra_gpu.api.dra_gpu_v1alpha1 import API_VERSION as RESIZE_VERSION
 from dra_gpu.api.quantity import Quantity
+from dra_gpu.validation.resizes import ClaimResizeManifest
 from dra_gpu.validation.shapes import GROUP, SHAPES
 
 Schema = dict[str, Any]
@@ -23,7 +25,8 @@ _QUANTITY: Schema = {
     "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
     "description": "A quantity, such as 10Gi.",
 }
-_DOMAINS: dict[str, type[msgspec.Struct]] = {
+_OBJECTS: dict[str, type[msgspec.Struct]] = {
+    "ClaimResize": ClaimResizeManifest,
     "ComputeDomain": ComputeDomain,
     "ComputeDomain-v1beta2": ComputeDomainV1beta2,
 }
@@ -34,7 +37,7 @@ def schemas() -> dict[str, Schema]:
     kinds: dict[str, type[msgspec.Struct]] = {
         kind: wanted for known in opaque.KINDS.values() for (_, kind), wanted in known.items()
     }
-    alone = {name: _schema(wanted) for name, wanted in sorted({**kinds, **_DOMAINS}.items())}
+    alone = {name: _schema(wanted) for name, wanted in sorted({**kinds, **_OBJECTS}.items())}
     return alone | {"manifest": _manifest()}
 
 
@@ -84,8 +87,9 @@ def _manifest() -> Schema:
         (f"{GROUP}/{version}", kind.value): shape for version, known in SHAPES.items() for kind, shape in known.items()
     }
     domains = {("resource.nvidia.com/v1beta1", "ComputeDomain"): ComputeDomain}
+    resizes: dict[tuple[str, str], type[msgspec.Struct]] = {(RESIZE_VERSION, "ClaimResize"): ClaimResizeManifest}
     domains_v2 = {("resource.nvidia.com/v1beta2", "ComputeDomain"): ComputeDomainV1beta2}
-    objects: dict[tuple[str, str], type[msgspec.Struct]] = {**shapes, **domains, **domains_v2}
+    objects: dict[tuple[str, str], type[msgspec.Struct]] = {**shapes, **domains, **domains_v2, **resizes}
     configs = [wanted for known in opaque.KINDS.values() for wanted in known.values()]
     distinct = list(dict.fromkeys([*objects.values(), *configs]))
     roots, definitions = components(distinct)

@@ -27,7 +27,7 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{0,9})?)(h|ms|m|us|µs|ns|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _LOGGED = 200
 _AT_ONCE_BYTES = 64 * 1024  # read on the loop, in a millisecond
-_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ComputeDomain"})
+_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ClaimResize", "ComputeDomain"})
 
 _log = structlog.get_logger(__name__)
 

@@ -299,11 +299,13 @@ def test_the_webhook_is_asked_about_every_version_and_kind_that_it_knows():
         for resource in rule["resources"]
     }
 
-    assert rules == {
+    claims = {
         ("resource.k8s.io", version, resource)
         for version in ("v1", "v1beta2", "v1beta1")
         for resource in ("resourceclaims", "resourceclaimtemplates", "deviceclasses")
-    } | {("resource.nvidia.com", version, "computedomains") for version in ("v1beta1", "v1beta2")}
+    }
+    domains = {("resource.nvidia.com", version, "computedomains") for version in ("v1beta1", "v1beta2")}
+    assert rules == claims | domains | {("resource.dra-gpu.dev", "v1alpha1", "claimresizes")}
     assert {webhook["failurePolicy"] for webhook in CONFIGURATION["webhooks"]} == {"Fail"}
 
 

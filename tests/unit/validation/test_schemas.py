@@ -29,7 +29,7 @@ def test_the_committed_schemas_are_what_the_command_writes():
 def test_every_kind_has_one():
     kinds = {kind for known in opaque.KINDS.values() for _, kind in known}
 
-    assert set(SCHEMAS) == kinds | {"ComputeDomain", "ComputeDomain-v1beta2", "manifest"}
+    assert set(SCHEMAS) == kinds | {"ClaimResize", "ComputeDomain", "ComputeDomain-v1beta2", "manifest"}
 
 
 @pytest.mark.parametrize(("driver", "value"), VALID)

@@ -9,6 +9,7 @@ KINDS = {
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "DeviceClass": "deviceclasses",
     "ComputeDomain": "computedomains",
+    "ClaimResize": "claimresizes",
 }
 
 
