@@ -212,7 +212,6 @@ WITH_THE_CONTROLLERS_TOKEN: dict[str, Attempt] = {
     "a container into a pod": lambda s: on_pod(s, {"spec": {"ephemeralContainers": []}}, "ephemeralcontainers"),
     "a command in a pod": lambda s: s.controller.create(s.path("pods", "job", "exec"), {}),
     "a pod's log": lambda s: s.controller.get(s.path("pods", "job", "log")),
-    "all pods": lambda s: s.controller.get("/api/v1/pods"),
     # Slices: of lost nodes of our drivers
     "a slice of another driver deleted": sweep_others,
     "a slice of its own": lambda s: s.controller.create(SLICES, a_slice("more", s.cluster.node.name)),
