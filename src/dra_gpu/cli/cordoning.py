@@ -85,9 +85,12 @@ class Service:
             NoSuchGpuError: there is none of that name.
             ApiError: the API server refuses or does not answer.
         """
-        slices = await api.list(RESOURCE_SLICES, Selection(field_selector=f"spec.driver={DRIVER}"))
+        chosen = f"spec.driver={DRIVER}"
         rules = await _rules(api)
-        return cls(api, gpu_target.find(gpu_target.published(slices.items), node, gpu, rules, DRIVER), rules)
+        slices = (await api.list(RESOURCE_SLICES, Selection(field_selector=f"{chosen},spec.nodeName={node}"))).items
+        if not slices:  # for the error, which names the nodes that there are: slices of a whole cluster are megabytes
+            slices = (await api.list(RESOURCE_SLICES, Selection(field_selector=chosen))).items
+        return cls(api, gpu_target.find(gpu_target.published(slices), node, gpu, rules, DRIVER), rules)
 
     async def take_out(self, effect: Effect) -> taint_rules.RulePlan:
         """Have a rule for each device; returns what was written.

@@ -82,27 +82,33 @@ async def _ask(service: Service, rule: str) -> ResetAnswer:
     await service.api.patch(DEVICE_TAINT_RULES, _label(request), rule)
     answer = None
     try:
-        answer = await _wait_answer(service, request)
+        answer = await _wait_answer(service, rule, request)
     finally:
         if answer is None or not answer.done:
-            await _take_back(service, rule)
+            await _take_back(service, rule, request)
     return answer
 
 
-async def _wait_answer(service: Service, request: str) -> ResetAnswer:
+async def _wait_answer(service: Service, rule: str, request: str) -> ResetAnswer:
     node = service.gpu.node
     about = Selection("default", field_selector=f"involvedObject.kind=Node,involvedObject.name={node}")
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ANSWER_SECONDS
     while loop.time() < deadline:
         try:
+            stands = await _stands(service, rule, request)
             events = (await service.api.list(EVENTS, about)).items
         except errors.UnavailableError:
-            events = ()
+            stands, events = True, ()
         answers = (ResetAnswer.read(event.reason, event.message, request) for event in events)
         found = next(filter(None, answers), None)
         if found is not None:
             return found
+        if not stands:
+            raise ServiceError(
+                f"{service.gpu}: somebody else has asked for another reset, or has given it back, before its node "
+                f"answered: see `kubectl gpu list --node {node}`"
+            )
         await asyncio.sleep(POLL_SECONDS)
     raise ServiceError(
         f"{service.gpu}: its node has not answered within {ANSWER_SECONDS:g} s: is a node plugin running there "
@@ -110,10 +116,20 @@ async def _wait_answer(service: Service, request: str) -> ResetAnswer:
     )
 
 
-async def _take_back(service: Service, rule: str) -> None:
-    """Take the request off the rule, so that a node plugin that starts later does not carry it out."""
+async def _stands(service: Service, rule: str, request: str) -> bool:
+    """Tell whether the rule still has our request."""
     try:
-        await service.api.patch(DEVICE_TAINT_RULES, _label(None), rule)
+        found = await service.api.get(DEVICE_TAINT_RULES, rule)
+    except errors.NotFoundError:
+        return False
+    return found.metadata.labels.get(cordon.RESET_LABEL) == request
+
+
+async def _take_back(service: Service, rule: str, request: str) -> None:
+    """Take our request off the rule, so that a node plugin that starts later does not carry it out."""
+    try:
+        if await _stands(service, rule, request):
+            await service.api.patch(DEVICE_TAINT_RULES, _label(None), rule)
     except errors.ApiError:
         return  # the failure before this one says more
 

@@ -52,7 +52,8 @@ def drain(
 
     async def work(service: "Service") -> "ServiceResult":
         result = await cordoning.drain_gpu(service)
-        if wait:
+        if wait and (ending := cordoning.leaving(result.claims)):
+            _progress(f"{service.gpu} is drained; waiting for {', '.join(one.shown for one in ending)} to end")
             left = await service.wait_free(cordoning.leaving(result.claims), timeout)
             if left:
                 names = ", ".join(one.shown for one in left)

@@ -9,6 +9,7 @@ from dra_gpu.api import cordon
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import from_kubeconfig
 from dra_gpu.cli.cordoning import Service, ServiceError, cordon_gpu, drain_gpu, uncordon_gpu
+from dra_gpu.cli.gpu_target import NoSuchGpuError
 from dra_gpu.cli.reset import reset_gpu
 from dra_gpu_sim.local.cluster import DRIVER
 
@@ -175,3 +176,10 @@ async def test_a_request_that_is_still_there_after_a_restart_is_answered_and_not
     await node.until(lambda: "a reset was asked for" in node.plugin.read_log(), PATIENCE)
 
     assert resets(node) == [(1, 0)]
+
+
+async def test_a_node_that_is_not_there_is_answered_with_those_that_are(node):
+    api = HttpKubernetesApi(from_kubeconfig(node.cluster.kubeconfig, None))
+    with pytest.raises(NoSuchGpuError, match=f"no GPU is published on node 'node-z': .* {node.cluster.node_name}"):
+        await Service.find(api, "node-z", "gpu-0")
+    api.close()

@@ -47,7 +47,7 @@ class Cluster:
         self.claims = {one.metadata.name: one for one in claims}
         self.rules: dict[str, DeviceTaintRule] = {}
         self.requests, self.deleted_pods, self.told, self.called_well = [], [], [], []
-        self.answers, self.keep = list(answers), keep
+        self.answers, self.keep, self.overwritten = list(answers), keep, ""
         self.events = ()
 
     async def list(self, resource, _selection=None, **_):
@@ -72,6 +72,9 @@ class Cluster:
             return None
         request = body["metadata"].get("labels", {}).get(cordon.RESET_LABEL)
         self.requests.append(request)
+        labels = {cordon.CORDON_LABEL: "true"} | ({cordon.RESET_LABEL: self.overwritten or request} if request else {})
+        metadata = msgspec.structs.replace(self.rules[name].metadata, labels=labels)
+        self.rules[name] = msgspec.structs.replace(self.rules[name], metadata=metadata)
         if request and self.answers:
             answer = ResetAnswer(request, done=self.answers.pop(0), text="pid 4711 (dcgm) has it open")
             self.events = (Event(reason=answer.reason, message=answer.note),)
@@ -148,6 +151,16 @@ async def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(monkeypatc
         await cluster.reset()
 
     assert cluster.requests[-1] is None
+
+
+async def test_of_two_who_ask_at_once_the_one_whose_request_is_gone_is_told_and_leaves_the_other_alone():
+    cluster = Cluster(answers=[])
+    cluster.overwritten = "of-somebody-else"
+
+    with pytest.raises(ServiceError, match="somebody else has asked for another reset"):
+        await cluster.reset()
+
+    assert None not in cluster.requests
 
 
 async def test_a_gpu_can_be_kept_drained_afterwards():
