@@ -228,7 +228,7 @@ class _OneShare:
         """Do one step after the other until nothing can be done."""
         if self.resize is None:
             assert self.wish is not None
-            await self._keep(wishes.begun(self.wish))
+            await self._keep(wishes.begun(self.wish, self._held()))
         for _ in range(_MOST_MOVES):
             assert self.resize is not None
             match decide(self.resize, self.wish, self.facts()):
@@ -251,6 +251,16 @@ class _OneShare:
                     return rest
         _log.error("a resize does not come to rest", resize=str(self.resize), wish=str(self.wish))
         return Rest(waiting=True)
+
+    def _held(self) -> Amounts | None:
+        """Return what the claim was prepared with."""
+        assert self.wish is not None
+        key = (self.wish.key.device, self.wish.key.share_id)
+        planned = () if self.record is None else self.record.planned
+        share = next((one for one in planned if (one.device, one.share_id) == key), None)
+        if share is None:
+            return None
+        return Amounts(share.percent, share.memory_bytes, share.clients or 0, share.nvlink_bandwidth or 0)
 
     async def _keep(self, resize: Resize) -> None:
         await self._of.keep(resize)

@@ -92,15 +92,20 @@ def of(resize: ClaimResize, driver: str, pool: str) -> Wish | None:
     )
 
 
-def begun(wish: Wish) -> Resize:
+def begun(wish: Wish, held: Amounts | None = None) -> Resize:
     """Return what the journal keeps from the first sight of an object on.
 
     Where the node has told something of this claim before, the journal was lost, and what was told is the best that is
     known: it was told before anything was published for it, so that nothing of it is better than it was.
+
+    Args:
+        wish: what the object asks, and what was told before.
+        held: what the claim was prepared with meanwhile, as if nobody had resized it; None where it was not.
     """
     told = wish.told
-    limit = wish.allocated if told.in_force is None else told.in_force
-    published = told.give_back if told.round == wish.reserved_round != told.released_round else Amounts()
+    goal = wish.allocated if told.in_force is None else told.in_force
+    published = told.give_back if told.round == wish.reserved_round != told.released_round else NOTHING
+    limit = goal if held is None or published else goal.at_least(held)
     return Resize(
         uid=wish.key.uid,
         device=wish.key.device,
