@@ -97,6 +97,8 @@ async def test_it_tells_whether_it_leads_and_what_it_did(cluster):
     assert found.value("dra_gpu_pods_woken_total") == 1
     assert found.value("dra_gpu_build_info", component="controller") == 1
     assert found.value("dra_gpu_queue_length", queue="waiting-pods") == 0
+    assert found.value("dra_gpu_queue_dropped_total", queue="waiting-pods") == 0
+    assert found.value("dra_gpu_queue_failures_total", queue="waiting-pods") == 0
 
 
 @pytest.mark.case("C148")

@@ -44,6 +44,8 @@ async def test_prepared_devices_are_told_from_the_journal_whatever_happened_sinc
     assert failed.value("nvidia_dra_node_prepare_errors_total", error_type="claim") == 1
     assert failed.value("nvidia_dra_requests_inflight", operation="prepare") == 0
     assert failed.label_values("nvidia_dra_node_prepare_errors_total", "error_type") == {"claim"}
+    assert {"claim-statuses", "events", "waiting-claims"} <= failed.label_values("dra_gpu_queue_dropped_total", "queue")
+    assert {one.value for one in failed.matching("dra_gpu_queue_dropped_total")} == {0}
     assert set(nothing.values()) == {0}
 
 
