@@ -40,24 +40,24 @@ class Cluster:
 
     # As the driver sees it: a KubernetesApi
 
-    async def get(self, resource, name, namespace="", **_):
+    async def get(self, resource, name, *_, **__):
         await Point()
         return self._typed(resource, self._found(resource, name))
 
-    async def list(self, resource, selection=None, **_):
+    async def list(self, resource, *_, **__):
         await Point()
         if resource is RESOURCE_SLICES:
             return Listing((msgspec.convert(self.a_slice(), RESOURCE_SLICES.type),), "1")
         found = [one for (plural, _), one in self.objects.items() if plural == resource.plural]
         return Listing(tuple(self._typed(resource, one) for one in found), "1")
 
-    async def create(self, resource, body, namespace="", **_):
+    async def create(self, resource, body, *_, **__):
         await Point()
         if self.refused and resource.plural != "claimresizes":
             raise errors.ForbiddenError("create", str(resource), status=403, detail=self.refused)
         return self._typed(resource, self.put(resource.plural, msgspec.to_builtins(body)))
 
-    async def patch(self, resource, body, name, namespace="", *, subresource="", **_):
+    async def patch(self, resource, body, name, *_, subresource="", **__):
         await Point()
         one, change = self._found(resource, name), msgspec.to_builtins(body)
         meta = change.get("metadata", {})
@@ -73,7 +73,7 @@ class Cluster:
             one = self.objects[resource.plural, name] = merged(one, change)
         return self._typed(resource, self._stored(resource.plural, one, before))
 
-    async def delete(self, resource, name, namespace="", *, uid="", **_):
+    async def delete(self, resource, name, *_, uid="", **__):
         await Point()
         one = self._found(resource, name)
         if uid and one["metadata"]["uid"] != uid:
@@ -221,7 +221,8 @@ class Cluster:
             one["metadata"]["resourceVersion"] = str(next(self.numbers))
             if plural == "claimresizes":
                 self.history.append(copy.deepcopy(one))
-        if "deletionTimestamp" in one["metadata"] and not one["metadata"].get("finalizers") and plural == "claimresizes":
+        ending = "deletionTimestamp" in one["metadata"] and not one["metadata"].get("finalizers")
+        if ending and plural == "claimresizes":
             self._forget(plural, one["metadata"]["name"])
         return one
 
@@ -265,5 +266,3 @@ def a_resize(name, capacity):
         "metadata": {"name": name},
         "spec": {"capacity": capacity},
     }
-
-

@@ -1,4 +1,4 @@
-"""A node plugin as the protocol allows one: it reads old objects, answers late, loses its journal, and never does more."""
+"""A node plugin as the protocol allows one: it reads old objects, answers late, and never does more than it may."""
 
 import copy
 from dataclasses import dataclass, field, replace
@@ -108,29 +108,30 @@ class Node:
         if not (self.stubborn and self.prepared):
             limit = limit.at_most(wanted)
         raised = wanted.at_most(permitted - journal.given_back)
-        limit = limit.at_least(raised)
-        journal = replace(journal, limit=limit)
-        self.journal = journal
+        self.journal = journal = replace(journal, limit=limit.at_least(raised))
         goal = self._goal()
         less = journal.offered.at_most(goal)
         journal = replace(journal, offered=less, given_back=less)  # the server has it before anything else is done
         if goal != journal.offered:
-            if journal.round == journal.released_round:
-                journal = replace(journal, round=journal.round + 1)
-            told = status.get("node", {})
-            known = (
-                told.get("claimUid") == journal.claim
-                and status.get("reservedRound") == told.get("round") == journal.round
-                and (amounts.parse(told["inForce"]) + goal).within(permitted)
-                and goal.within(amounts.parse(told["giveBack"]))
-            )
-            if known:
-                journal = replace(journal, offered=goal, given_back=goal)
+            journal = self._offer(journal, goal, status)
         if not goal and not journal.offered:
             journal = replace(journal, released_round=journal.round)
         if (journal.limit + journal.given_back).within(permitted):
             journal = replace(journal, permit=permit, permitted=permitted)
         self.journal = journal
+
+    @staticmethod
+    def _offer(journal: Journal, goal: Amounts, status: dict) -> Journal:
+        if journal.round == journal.released_round:
+            journal = replace(journal, round=journal.round + 1)
+        told = status.get("node", {})
+        known = (
+            told.get("claimUid") == journal.claim
+            and status.get("reservedRound") == told.get("round") == journal.round
+            and (amounts.parse(told["inForce"]) + goal).within(amounts.parse(status["permitted"]))
+            and goal.within(amounts.parse(told["giveBack"]))
+        )
+        return replace(journal, offered=goal, given_back=goal) if known else journal
 
     def _goal(self) -> Amounts:
         status, journal = self._status(), self.journal

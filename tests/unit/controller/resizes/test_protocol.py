@@ -10,7 +10,8 @@ from tests.unit.controller.resizes.driving import Replica
 from tests.unit.controller.resizes.node import Node
 
 CAPACITIES = st.fixed_dictionaries(
-    {}, optional={"computePercent": st.sampled_from([5, 20, 40, 60]), "memory": st.sampled_from(["5Gi", "20Gi", "60Gi"])}
+    {},
+    optional={"computePercent": st.sampled_from([5, 20, 40, 60]), "memory": st.sampled_from(["5Gi", "20Gi", "60Gi"])},
 )
 
 
@@ -141,7 +142,7 @@ class Resizing(RuleBasedStateMachine):
         journal = self.node.journal
         has = self.cluster.allocated("training")
         granted = sum((self.cluster.allocated(name) for name in self.cluster.growths()), has)
-        # Without entry and without anything given back, a claim may be freed while its pod is ending: Prepare judges then.
+        # A claim that gave nothing back may be freed while its pod is ending: Prepare judges then.
         if journal.given_back or has:
             limit = journal.limit if self.node.prepared else Amounts()
             assert (limit + journal.given_back).within(granted), (journal, granted)
