@@ -322,7 +322,7 @@ async def test_a_lost_journal_gives_up_no_share_that_a_container_uses(tmp_path):
         held = dict(node.mps.held)
     for path in (tmp_path / "state").glob("journal.db*"):
         path.unlink()
-    node.mps.attached = set(held)
+    node.mps.attached = dict.fromkeys(held, (4711,))
     async with node.running():
         report = await node.reconciler.recover()
         assert (report.adopted, report.failures, node.mps.held) == (2, [], held)

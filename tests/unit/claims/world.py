@@ -28,7 +28,7 @@ from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan, SickGp
 from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps import service as mps
-from dra_gpu.vendors.base import CgroupGoneError, FailureKind, ShareEdits, VendorError
+from dra_gpu.vendors.base import CgroupGoneError, FailureKind, MemoryUse, ShareEdits, VendorError
 from dra_gpu.vendors.health import HealthProbe
 from tests.unit.inventory.boards import H100, partitionable
 from tests.unit.inventory.builders import gpu
@@ -133,6 +133,8 @@ class FakeVendor:
         self.ability = SharingAbility(MpsProtocol.NAMESPACE, memory_limits=True)
         self.cgroups: dict[str, str] = {}
         self.limits: dict[tuple[str, str], int] = {}
+        self.users: dict[tuple[str, str], dict[int, int]] = {}
+        self.processes: dict[int, tuple[str, dict[str, str]]] = {}
         self.mig_modes: dict[str, bool] = {}
         self.instances: dict[tuple[str, MigPlacement], MigInstance] = {}
         self.mig_faults: dict[str, list[VendorError]] = {}
@@ -203,6 +205,17 @@ class FakeVendor:
             self.limits.pop((gpu.uuid, cgroup), None)
         else:
             self.limits[gpu.uuid, cgroup] = limit
+
+    async def memory_use(self, gpu: Gpu, cgroup: str) -> MemoryUse:
+        self._check_cgroup(cgroup)
+        users = self.users.get((gpu.uuid, cgroup), {})
+        return MemoryUse(sum(users.values()), tuple(users))
+
+    def environments(self, pods) -> dict[int, dict[str, str]]:
+        return {pid: variables for pid, (pod, variables) in self.processes.items() if pod in pods}
+
+    def command(self, pid: int) -> str:
+        return f"program-{pid}"
 
     def _check_cgroup(self, cgroup: str) -> None:
         if cgroup not in self.cgroups.values():
@@ -275,7 +288,7 @@ class FakeMps:
         self.protocol = protocol
         self.directory = "/run/dra-gpu/mps"
         self.held: dict[tuple[str, str], mps.Limits] = {}
-        self.attached: set[tuple[str, str]] = set()
+        self.attached: dict[tuple[str, str], tuple[int, ...]] = {}
         self.faults: list[mps.MpsError] = []
         self.calls: list[str] = []
 
@@ -292,7 +305,10 @@ class FakeMps:
 
     def _share(self, gpu: str, name: str) -> mps.Share:
         place = f"{self.directory}/{gpu}"
-        return mps.Share(gpu, name, self._protocol(gpu), f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name])
+        pids = self.attached.get((gpu, name), ())
+        return mps.Share(
+            gpu, name, self._protocol(gpu), f"{place}/pipe/{name}", f"{place}/shm", self.held[gpu, name], pids
+        )
 
     async def ensure(self, gpu: str) -> mps.Daemon:
         self._called(f"ensure {gpu}")
@@ -300,7 +316,8 @@ class FakeMps:
 
     async def share(self, gpu: str, name: str, limits: mps.Limits) -> mps.Share:
         self._called(f"share {gpu} {name}")
-        if (gpu, name) in self.attached and self.held[gpu, name] != limits:
+        fixed = self._protocol(gpu) is MpsProtocol.NAMESPACE and self.attached.get((gpu, name))
+        if fixed and self.held.get((gpu, name)) != limits:
             raise mps.MpsError(mps.MpsErrorKind.BUSY, f"share {name} has clients")
         self.held[gpu, name] = limits
         return self._share(gpu, name)
@@ -344,6 +361,7 @@ class Node:
         self.held_wait = held_wait
         self.mps: FakeMps | None = FakeMps()
         self.told: list[Record] = []
+        self.resizes = None
 
     @asynccontextmanager
     async def running(self, limits: Limits | None = None):
@@ -370,6 +388,7 @@ class Node:
             gpu_locks=gpu_locks,
             held_wait=self.held_wait,
             on_prepared=self.told.append,
+            resizes=self.resizes,
         )
         self.engine = Engine(self.preparation, limits or Limits(answer_margin=0.0, work_margin=PATIENCE))
         self.reconciler = Reconciler(

@@ -56,7 +56,7 @@ class Visit:
     Attributes:
         status: the node's part of the object's status; None where nothing is to be said.
         waiting: it is worth looking again by and by.
-        before: what the journal had before it; None where it had nothing.
+        before: what the journal had before it, or was given at first sight; None where it had nothing.
         after: what it has now; None where it has nothing any more.
     """
 
@@ -134,18 +134,18 @@ class Resizing:
             status = None
             if seen is not None and one.wish is not None and after is not None:
                 status = report(after, one.wish, one.facts(), seen, record)
-        self._tell(before, after, record)
-        return Visit(status, resting.waiting, before, after)
+        self._tell(one.before, after, record)
+        return Visit(status, resting.waiting, one.before, after)
 
     def _tell(self, before: Resize | None, after: Resize | None, record: Record | None) -> None:
-        if after is None or (before is not None and before.limit == after.limit):
+        if before is None or after is None or before.limit == after.limit:
             return
         _log.info(
             "a share is resized",
             claim=f"{after.namespace}/{after.name} ({after.uid})",
             device=after.device,
             limit=after.limit.text(),
-            before=(before or after).limit.text(),
+            before=before.limit.text(),
         )
         self._preparation.wake()
         if record is not None and record.boot_id == self._journal.boot_id and record.state is State.PREPARED:
@@ -209,7 +209,7 @@ class _OneShare:
 
     def __init__(self, of: Resizing, before: Resize | None, wish: Wish | None, record: Record | None) -> None:
         self._of = of
-        self.resize = before
+        self.before = self.resize = before
         self.wish = wish
         self.record = record
         self._enforced: Enforced | None = None
@@ -229,6 +229,7 @@ class _OneShare:
         if self.resize is None:
             assert self.wish is not None
             await self._keep(wishes.begun(self.wish, self._held()))
+            self.before = self.resize
         for _ in range(_MOST_MOVES):
             assert self.resize is not None
             match decide(self.resize, self.wish, self.facts()):

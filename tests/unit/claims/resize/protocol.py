@@ -1,13 +1,11 @@
-"""A GPU of 100 units whose claims are resized: the shipped decisions of the node, and everything around them as a model.
+"""A GPU of 100 units whose claims are resized: the shipped decisions of the node, and a model of what is around them.
 
-The model is of the scheduler (it decides by slices that it may have seen long ago, and by what it has allocated), of the
-controller (it decides by the newest object), of the API server, and of a workload that frees what it has when it likes.
-Whoever decides does one step at a time, so that anything can come between any two of them.
+The model is of the scheduler (it decides by slices that it may have seen long ago, and by what it has allocated), of
+the controller (it decides by the newest object), of the API server, and of a workload that frees what it has when it
+likes. Whoever decides does one step at a time, so that anything can come between any two of them.
 """
 
 from dataclasses import dataclass, field
-
-from msgspec.structs import replace
 
 from dra_gpu.claims.resize import wish as wishes
 from dra_gpu.claims.resize.decide import Drop, Enforce, Enforced, Facts, Keep, Presence, Raise, Rest, decide, surplus
@@ -28,7 +26,6 @@ def units(percent: int, memory: int) -> Amounts:
 @dataclass
 class Growth:
     amount: Amounts
-    reserved: bool = False
     counted: bool = False
     releasing: bool = False
 
@@ -74,7 +71,7 @@ class Gpu:
         return self.versions[-1]
 
     def write(self, **changes) -> None:
-        new = replace_dataclass(self.newest, **changes)
+        new = replaced(self.newest, **changes)
         if new != self.newest:
             self.versions.append(new)
 
@@ -211,40 +208,44 @@ class Gpu:
             self.entry = False
             self.write(reserved_round=0)
             return True
-        agreed = told.permit == seen.permit
         leaving = [one for one in self.growths if one.releasing]
-        if agreed and leaving:
+        if told.permit == seen.permit and leaving:
             self.growths.remove(leaving[0])
             return True
         before = self.permitted
         for one in self.growths:
-            if one.reserved and not one.counted:
-                one.counted = True
-        in_force = told.in_force
-        if agreed and not self.told_prepared:
-            for one in self.growths:
-                one.releasing |= one.counted
-        if agreed and in_force is not None and wanted.within(in_force):
-            left = surplus_told(told)
-            for one in self.growths:
-                if one.counted and not one.releasing and one.amount.within(left):
-                    one.releasing, left = True, left - one.amount
+            one.counted = True
+        if told.permit == seen.permit:
+            self._lets_go(wanted)
         changes = {"wanted": wanted, "permitted": self.permitted, "reserved_round": told.round if self.entry else 0}
         if self.permitted != before or self.permitted != seen.permitted:
             changes["permit"] = seen.permit + 1
         self.write(**changes)
         return self.newest != seen
 
+    def _lets_go(self, wanted: Amounts) -> None:
+        """Mark the growths that nothing needs any more."""
+        told = self.newest.told
+        enough = told.in_force is not None and wanted.within(told.in_force)
+        left = told.give_back
+        for one in self.growths:
+            if one.releasing or not one.counted:
+                continue
+            if not self.told_prepared:
+                one.releasing = True
+            elif enough and one.amount.within(left):
+                one.releasing, left = True, left - one.amount
+
     def asks_the_scheduler(self) -> bool:
         """Ask for what is missing, which the scheduler grants if it is free as far as it knows."""
         told = self.newest.told
         if told.permit != self.newest.permit or not self.told_prepared or any(not one.counted for one in self.growths):
             return False
-        need = (self.newest.wanted - (self.permitted - surplus_told(told))).at_least(NOTHING)
+        need = (self.newest.wanted - (self.permitted - told.give_back)).at_least(NOTHING)
         asked = need.at_least(LEAST)
         if not need or not self._fits(asked):
             return False
-        self.growths.append(Growth(asked, reserved=True))
+        self.growths.append(Growth(asked))
         return True
 
     # The scheduler
@@ -301,16 +302,9 @@ class Gpu:
         assert (self.real + total(self.prepared_others)).within(HARDWARE), "the GPU is promised twice"
 
 
-def surplus_told(told: Told) -> Amounts:
-    return told.give_back
-
-
 def total(amounts: list[Amounts]) -> Amounts:
     return sum(amounts, NOTHING)
 
 
-def replace_dataclass(wish: Wish, **changes) -> Wish:
+def replaced(wish: Wish, **changes) -> Wish:
     return type(wish)(**{name: changes.get(name, getattr(wish, name)) for name in wish.__slots__})
-
-
-__all__ = ["HARDWARE", "Gpu", "replace", "units"]

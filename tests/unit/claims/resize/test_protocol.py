@@ -1,4 +1,4 @@
-"""Whatever happens between any two steps, nothing is promised twice, and in the end everything is as it was allocated."""
+"""Whatever happens between any two steps, nothing is promised twice; in the end everything is as it was allocated."""
 
 import hypothesis.strategies as st
 from hypothesis import settings
