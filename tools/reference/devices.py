@@ -91,6 +91,7 @@ ATTRIBUTES = {
     "type": "the view",
     "uuid": "of the GPU; of a partition (`mig`, `shared-mig`) only where an administrator made it",
     "parentUUID": "the GPU that a partition is of",
+    "placement": "its first memory slice, by which partitions of a profile are told apart",
     "profile": "as `nvidia-smi mig -lgip` names it",
     "productName": "as NVML names the board",
     "brand": "as NVML names it",

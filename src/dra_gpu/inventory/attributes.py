@@ -58,8 +58,13 @@ def of_mig(gpu: Gpu, driver: DriverVersions, partition: Partition) -> dict[str, 
 
 
 def of_shared_mig(gpu: Gpu, driver: DriverVersions, partition: Partition) -> dict[str, DeviceAttribute]:
-    """Return the attributes of the `shared-mig` view: inside a partition only MPS's own variables limit a share."""
-    return _of_partition(gpu, driver, partition, View.SHARED_MIG, Mechanism.COOPERATIVE)
+    """Return the attributes of the `shared-mig` view: inside a partition only MPS's own variables limit a share.
+
+    A share that grows asks for more of its very partition, which has no UUID: it is told apart by its place.
+    """
+    attributes = _of_partition(gpu, driver, partition, View.SHARED_MIG, Mechanism.COOPERATIVE)
+    _put_int(attributes, "placement", partition.placement.start)
+    return attributes
 
 
 def _of_partition(
