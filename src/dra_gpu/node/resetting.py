@@ -20,7 +20,7 @@ from dra_gpu.api.cordon import ResetAnswer
 from dra_gpu.api.device_taint_rule_v1 import DeviceTaintRule
 from dra_gpu.apiserver.clock import SystemClock
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
-from dra_gpu.apiserver.reflector import Reflector
+from dra_gpu.apiserver.reflector import Reflector, ReflectorLimits
 from dra_gpu.apiserver.resources import DEVICE_TAINT_RULES
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import GpuLocks, LockTimeoutError
@@ -46,6 +46,7 @@ class ResetTimes:
         again: between two tries while somebody lets go.
         idle: between two looks at requests that are another instance's affair; it may end.
         longest: that a reset by another instance is waited for.
+        unserved: at most between two tries where the API server has no such rules; who asks waits for longer.
     """
 
     lock: float = 30.0
@@ -53,6 +54,7 @@ class ResetTimes:
     again: float = 0.5
     idle: float = 2.0
     longest: float = 180.0
+    unserved: float = 120.0
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class GpuResets:
             Selection(label_selector=cordon.RESET_LABEL),
             on_change=lambda _change: wake.set(),
             on_problem=self._complain,
+            limits=ReflectorLimits(longest_wait=self.times.unserved),
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
