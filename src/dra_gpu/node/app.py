@@ -146,8 +146,7 @@ class NodePlugin:
     async def _serve(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
         chosen = self._settings
         boot_id = read_boot_id(chosen.boot_id_file)
-        journal = open_journal(chosen.state_dir, boot_id)
-        stack.push_async_callback(journal.close)
+        journal = open_journal(chosen.state_dir, boot_id, stack, stays=not self._leave)
         api = self._api(stack)
         events = EventRecorder(api, COMPONENT, chosen.node_name)
         vendor = self._vendor(boot_id)
@@ -278,7 +277,7 @@ class NodePlugin:
         await listen(server, chosen.registrar_dir, vendor.driver_name)
 
         places = (chosen.registrar_dir, vendor.driver_name, paths.registration)
-        leaving = Leaving(journal.records, reconciler.reconcile, publisher, *places)
+        leaving = Leaving(journal.records, reconciler.reconcile, publisher, *places, state_dir=chosen.state_dir)
 
         async def reconcile() -> None:
             await put_in_order(watch, reconciler, ready, telling.trouble)

@@ -19,6 +19,7 @@ from dra_gpu.health.store import FILE_NAME
 from dra_gpu.kubelet import service
 from dra_gpu.kubelet.leftovers import living_registrations
 from dra_gpu.node import reset_log
+from dra_gpu.node.presence import somebody_present
 
 REASON = "the driver is being removed from this node"
 LOOK_SECONDS = 0.5  # a look at the local journal; what ends is given back by the kubelet's own call
@@ -74,6 +75,7 @@ class Leaving:
         registrar_dir: the kubelet's directory of registration sockets.
         driver: name of the driver.
         own: registration socket of this instance.
+        state_dir: where instances say that they live.
     """
 
     records: Callable[[], Awaitable[Sequence[Record]]]
@@ -82,6 +84,7 @@ class Leaving:
     registrar_dir: Path
     driver: str
     own: Path
+    state_dir: Path
     _told: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -89,6 +92,7 @@ class Leaving:
 
         Raises:
             JournalError: the journal cannot be read.
+            OSError: the state directory cannot be used.
         """
         self.publisher.withdraw(REASON)
         loop = asyncio.get_running_loop()
@@ -110,6 +114,8 @@ class Leaving:
             reasons.append(
                 f"another instance of the driver runs here; delete its DaemonSet: {', '.join(map(str, others))}"
             )
+        elif await asyncio.to_thread(somebody_present, self.state_dir):
+            reasons.append("another instance of the driver is still ending")
         if not self.publisher.settled.is_set():
             reasons.append("slices are still published")
         told = "; ".join(reasons)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dra_gpu.claims.reconciler import Reconciler
 from dra_gpu.kubelet.leftovers import remove_dead_registrations
 from dra_gpu.kubelet.server import KubeletServer
 from dra_gpu.node.inventory_watch import InventoryWatch
+from dra_gpu.node.presence import Presence
 
 # What the start does is tried again after so long, twice as long each time: a disk comes back in seconds or not at all.
 FIRST_RETRY_SECONDS = 1.0
@@ -42,8 +44,14 @@ def read_boot_id(path: Path) -> str:
     return boot_id
 
 
-def open_journal(state_dir: Path, boot_id: str) -> Journal:
-    """Open the journal in the state directory, which is made.
+def open_journal(state_dir: Path, boot_id: str, stack: AsyncExitStack, *, stays: bool) -> Journal:
+    """Open the journal in the state directory, which is made; it is closed with the stack.
+
+    Args:
+        state_dir: the directory.
+        boot_id: of this boot.
+        stack: of the instance.
+        stays: other instances must not remove the directory before this one has closed the journal.
 
     Raises:
         StartError: the directory cannot be made.
@@ -52,11 +60,15 @@ def open_journal(state_dir: Path, boot_id: str) -> Journal:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (state_dir / "locks").mkdir(mode=0o700, exist_ok=True)
+        if stays:
+            stack.callback(Presence(state_dir).close)
     except OSError as error:
         raise StartError(
             f"state directory {state_dir} cannot be made ({error}): give a writable one with --state-dir"
         ) from error
-    return Journal.open(state_dir, boot_id=boot_id, release=__version__)
+    journal = Journal.open(state_dir, boot_id=boot_id, release=__version__)
+    stack.push_async_callback(journal.close)
+    return journal
 
 
 def tell_damage(journal: Journal, tell: Callable[[str, str], None]) -> None:
