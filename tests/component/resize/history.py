@@ -1,0 +1,190 @@
+"""A history of random steps on a cluster, and what must be true after each of them and at the end.
+
+Users resize, create and delete; programs come, take memory, give it back and leave; the scheduler decides on what it
+has seen and writes late; processes are killed between any two calls; the API server goes away, answers get lost,
+watches are late; the journal is lost, the node reboots. Everything follows from the seed.
+"""
+
+import asyncio
+import math
+from collections import Counter
+
+from tests.component.resize.objects import GIB, Objects
+from tests.component.resize.world import World
+
+WORKLOADS = 7
+PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0)
+QUIET_SECONDS = 700.0
+WEIGHTS = {
+    "new_pod": 10,
+    "end_pod": 4,
+    "force_delete_pod": 4,
+    "attach": 12,
+    "allocate": 12,
+    "free": 10,
+    "leave": 8,
+    "resize": 22,
+    "delete_resize": 4,
+    "kill_plugin": 2,
+    "kill_plugin_at_a_call": 4,
+    "kill_controller": 1,
+    "kill_controller_at_a_call": 4,
+    "break_mps": 1,
+    "server_away": 2,
+    "lose_answers": 3,
+    "late_watches": 2,
+    "late_slices": 2,
+    "late_bindings": 3,
+    "lose_journal": 1,
+    "reboot": 1,
+}
+
+
+class History:
+    """Random steps.
+
+    Args:
+        world: the cluster.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.objects: Objects = world.objects
+        self.random = world.random
+        self.done: Counter[str] = Counter()
+        self.told: list[str] = []
+
+    async def run(self, steps: int) -> None:
+        """Do so many steps; everything is checked after each."""
+        names, weights = list(WEIGHTS), list(WEIGHTS.values())
+        for number in range(steps):
+            [name] = self.random.choices(names, weights)
+            self.told = [*self.told[-40:], f"{number}: {name} at {self.world.now:.2f} s"]
+            await getattr(self, name)()
+            self.done[name] += 1
+            await asyncio.sleep(self.random.choice(PAUSES))
+            self.world.check()
+
+    async def end(self) -> None:
+        """Let everything go, and assert that nothing is left."""
+        await self.calm()
+        for program in self.world.programs():
+            program.end()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert self.objects.unsettled() == ""
+        self.objects.delete_all("claimresizes")
+        await asyncio.sleep(QUIET_SECONDS)
+        assert self.objects.unsettled() == ""
+        self.objects.delete_all("resourceclaims")
+        self.objects.delete_all("pods", grace=True)
+        await asyncio.sleep(QUIET_SECONDS)
+        assert await self.world.left() == []
+
+    async def calm(self) -> None:
+        """Let everybody be there, hear everything and answer."""
+        world = self.world
+        world.network.away, world.network.answers_lost, world.network.lag = False, 0, 0.0
+        world.plane.scheduler.release_slices()
+        world.plane.binds = True
+        world.plane.wake()
+        await world.ensure_running()
+
+    async def new_pod(self) -> None:
+        if len(self.objects.workloads()) < WORKLOADS:
+            self.objects.add_pod(self.random.randint(1, 60), self.random.randint(1, 40))
+
+    async def end_pod(self) -> None:
+        if pods := self.objects.workloads():
+            name = self.random.choice(pods)
+            self.objects.delete("pods", name, grace=True)
+            if self.random.random() < 0.7:
+                self.objects.delete("resourceclaims", name)
+
+    async def force_delete_pod(self) -> None:
+        if pods := self.objects.workloads():
+            name = self.random.choice(pods)
+            self.objects.delete("pods", name)
+            if self.random.random() < 0.7:
+                self.objects.delete("resourceclaims", name)
+            if self.random.random() < 0.5:
+                self.objects.add_pod(self.random.randint(1, 90), self.random.randint(1, 60))
+
+    async def attach(self) -> None:
+        if pods := [pod for pod in self.world.kubelet.pods.values() if pod.prepared]:
+            await self.world.attach(self.random.choice(pods))
+
+    async def allocate(self) -> None:
+        if programs := self.world.programs():
+            program = self.random.choice(programs)
+            program.allocate(self.random.randint(1, 20) * GIB)
+
+    async def free(self) -> None:
+        if programs := self.world.programs():
+            self.random.choice(programs).free(self.random.randint(1, 30) * GIB)
+
+    async def leave(self) -> None:
+        for program in self.world.programs():
+            if self.random.random() < 0.4:
+                program.end()
+
+    async def resize(self) -> None:
+        """Want less, more, or more than ever of a claim, of one capacity or both."""
+        claims = self.objects.claims()
+        if not claims:
+            return
+        wanted: dict[str, str] = {}
+        if self.random.random() < 0.8:
+            wanted["computePercent"] = str(math.ceil(self.random.triangular(0.01, 100, 20)))
+        if self.random.random() < 0.8:
+            wanted["memory"] = f"{math.ceil(self.random.triangular(0.01, 80, 10))}Gi"
+        self.objects.resize(self.random.choice(claims), wanted)
+
+    async def delete_resize(self) -> None:
+        if found := self.objects.resizes():
+            self.objects.delete("claimresizes", self.random.choice(found)["metadata"]["name"])
+
+    async def kill_plugin(self) -> None:
+        await self.world.kill_plugin()
+        self.world.later(self.random.uniform(0.3, 30.0), self.world.start_plugin)
+
+    async def kill_plugin_at_a_call(self) -> None:
+        if self.world.plugin is not None:
+            self.world.plugin.fate.left = self.random.randint(0, 40)
+
+    async def kill_controller(self) -> None:
+        await self.world.kill_controller()
+        self.world.later(self.random.uniform(0.3, 30.0), self.world.start_controller)
+
+    async def kill_controller_at_a_call(self) -> None:
+        if self.world.controller is not None:
+            self.world.controller.fate.left = self.random.randint(0, 15)
+
+    async def break_mps(self) -> None:
+        self.world.mps.restart()
+
+    async def server_away(self) -> None:
+        self.world.network.cut()
+        self.world.later(self.random.choice((0.5, 5.0, 90.0)), self.world.network.back)
+
+    async def lose_answers(self) -> None:
+        self.world.network.answers_lost = self.random.randint(1, 3)
+
+    async def late_watches(self) -> None:
+        self.world.network.lag = self.random.choice((0.0, 0.1, 3.0))
+
+    async def late_slices(self) -> None:
+        self.world.plane.scheduler.hold_slices()
+        self.world.later(self.random.choice((0.1, 2.0, 30.0)), self.world.release_slices)
+
+    async def late_bindings(self) -> None:
+        self.world.plane.binds = False
+        self.world.later(self.random.choice((0.1, 2.0, 30.0)), self.world.let_bind)
+
+    async def lose_journal(self) -> None:
+        await self.world.kill_plugin()
+        self.world.lose_journal()
+        self.world.later(self.random.uniform(0.3, 5.0), self.world.start_plugin)
+
+    async def reboot(self) -> None:
+        await self.world.reboot()
+        self.world.later(self.random.uniform(5.0, 60.0), self.world.start_plugin)
