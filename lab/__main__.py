@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 
 from lab import build, cluster, controlplane, deployment, recipe
+from lab.controller import controller_process
 from lab.errors import LabError
 from lab.layout import Layout
 from lab.mps import mps_process
@@ -40,7 +41,7 @@ def main() -> int:
     driver_parser.add_argument(
         "action",
         choices=("start", "stop"),
-        help="start: apply deploy/, simulate GPUs, start the MPS service and the plugin; stop: end both on every node",
+        help="start: apply deploy/, simulate GPUs, start controller, MPS services and plugins; stop: end them all",
     )
     driver_parser.add_argument(
         "--profile",
@@ -114,6 +115,7 @@ def _status(layout: Layout) -> int:
         return 1
     dead = set(cluster.dead_processes(layout, settings))
     services = [process for node in settings.all_nodes(layout) if (process := mps_process(layout, node)).identity()]
+    services += [controller] if (controller := controller_process(layout)).identity() else []
     for process in [*cluster.processes(layout, settings), *deployment.drivers(layout), *services]:
         identity = None if process.name in dead else process.running()
         print(f"{process.name:26} {'pid ' + str(identity.pid) if identity else 'DEAD':12} {process.log}")

@@ -1,4 +1,4 @@
-"""The driver on a whole lab: the manifests that users apply, and on every node simulated GPUs with one plugin."""
+"""The driver on a whole lab: the manifests that users apply, a controller, and a plugin with GPUs on every node."""
 
 import subprocess
 import time
@@ -8,6 +8,7 @@ from pathlib import Path
 from lab import controlplane
 from lab.api import Api, Json, path_of
 from lab.build import bin_dir
+from lab.controller import controller_process, start_controller, stop_controller
 from lab.driver import DriverInstance
 from lab.errors import LabError
 from lab.identity import write_credentials
@@ -64,6 +65,8 @@ def start_drivers(layout: Layout, settings: Settings, *, profile: str, gpus: int
             plugin = DriverInstance.new(layout, node, simulated)
             plugin.mps.start()
             plugin.start()
+    with progress.step("start the controller"):
+        start_controller(layout, api)
     with progress.step("wait until the GPUs are published"):
         wait_published(layout, api, settings.all_nodes(layout))
 
@@ -95,7 +98,10 @@ def is_published(slices: Sequence[Json]) -> bool:
 
 
 def stop_drivers(layout: Layout, progress: Progress) -> None:
-    """End every plugin of the lab with SIGTERM, then the MPS services with their daemons."""
+    """End the controller and every plugin of the lab with SIGTERM, then the MPS services with their daemons."""
+    if controller_process(layout).running() is not None:
+        with progress.step("stop the controller"):
+            stop_controller(layout)
     for process in drivers(layout):
         with progress.step(f"stop {process.name}"):
             process.stop(seconds=_STOP_WITHIN_SECONDS)

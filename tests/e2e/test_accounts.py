@@ -140,7 +140,11 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
         gated["spec"] = {"schedulingGates": [{"name": "example.com/never"}], "containers": gated["spec"]["containers"]}
         put(made.path("pods"), gated)
         put(made.path("secrets"), of_kind("v1", "Secret", "password", stringData={"password": "hunter2"}))
-        put(made.claims(), claim("held"))
+        for name, driver in (("held", "gpu.nvidia.com"), ("nic", "nic.example.com")):
+            put(made.claims(), claim(name))
+            result = {"request": "gpu", "driver": driver, "pool": "accounts", "device": "gpu-99"}
+            status = {"allocation": {"devices": {"results": [result]}}}
+            api.patch(made.claims(name, "status"), {"status": status})
         put(SLICES, a_slice("accounts-nic", cluster.node.name, driver="nic.example.com"))
         put(SECRETS, of_kind("v1", "Secret", "other", stringData={"password": "hunter2"}))
         put(LEASES, of_kind("coordination.k8s.io/v1", "Lease", "other", spec={"holderIdentity": "somebody"}))
@@ -148,6 +152,8 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
         # An admission policy takes effect a moment after it was written.
         wait_until("the policy about pods in force", lambda: refuses(lambda: label(made, "x")))
         wait_until("the policy about other drivers' slices in force", lambda: refuses(lambda: sweep_others(made)))
+        wait_until("the policy about growths in force", lambda: refuses(lambda: make_a_pod(made)))
+        wait_until("the policy about claims' users in force", lambda: refuses(lambda: reserve(made, "nic", [RESIZE])))
         yield made
 
 
@@ -177,6 +183,33 @@ def sweep_others(scene: Scene) -> None:
     scene.admin.create(SLICES, a_slice("accounts-nic", scene.cluster.node.name, driver="nic.example.com"))
 
 
+def make_a_pod(scene: Scene, name: str = "mine", **spec: object) -> object:
+    """Make a pod with the controller's token; it is deleted where that was let through."""
+    body = a_pod(name, "")
+    body["spec"] = {"schedulingGates": [{"name": "example.com/never"}], "containers": body["spec"]["containers"]} | spec
+    if name != "mine":
+        body["metadata"] |= GROWTH
+    found = scene.controller.create(scene.path("pods"), body)
+    scene.admin.delete(scene.path("pods", name), grace_seconds=0)
+    return found
+
+
+def make_a_claim(scene: Scene, **metadata: object) -> object:
+    """The same with a claim."""
+    body = claim("held-grow-00000")
+    body["metadata"] |= metadata
+    found = scene.controller.create(scene.claims(), body)
+    scene.admin.delete(scene.claims("held-grow-00000"))
+    return found
+
+
+def reserve(scene: Scene, name: str, users: list[Json]) -> object:
+    """Say who may use somebody's claim; what was let through is taken back."""
+    found = scene.controller.patch(scene.claims(name, "status"), {"status": {"reservedFor": users}})
+    scene.admin.patch(scene.claims(name, "status"), {"status": {"reservedFor": []}})
+    return found
+
+
 def token_of(api: Api, account: str) -> object:
     """Ask for the token of an account of the driver."""
     return api.create(
@@ -192,6 +225,24 @@ def all_rights(api: Api, account: str) -> object:
     return api.create(path_of(RBAC, "clusterrolebindings"), binding)
 
 
+#: What makes a pod or claim one that stands in for a growth.
+GROWTH: Json = {
+    "labels": {"resource.dra-gpu.dev/claim-resize": "6a1f0c5e-0000-4000-8000-000000000000"},
+    "ownerReferences": [
+        {
+            "apiVersion": "resource.dra-gpu.dev/v1alpha1",
+            "kind": "ClaimResize",
+            "name": "held",
+            "uid": "6a1f0c5e-0000-4000-8000-000000000001",
+        }
+    ],
+}
+UID = "6a1f0c5e-0000-4000-8000-000000000002"
+RESIZE: Json = {"apiGroup": "resource.dra-gpu.dev", "resource": "claimresizes", "name": "held", "uid": UID}
+CARRIED: Json = {
+    "resourceClaims": [{"name": "growth", "resourceClaimName": "held-grow-00000"}],
+    "automountServiceAccountToken": False,
+}
 NEW_IMAGE = {"spec": {"containers": [{"name": "main", "image": "evil.invalid/evil"}]}}
 Attempt = Callable[[Scene], object]
 
@@ -212,6 +263,38 @@ WITH_THE_CONTROLLERS_TOKEN: dict[str, Attempt] = {
     "a container into a pod": lambda s: on_pod(s, {"spec": {"ephemeralContainers": []}}, "ephemeralcontainers"),
     "a command in a pod": lambda s: s.controller.create(s.path("pods", "job", "exec"), {}),
     "a pod's log": lambda s: s.controller.get(s.path("pods", "job", "log")),
+    # Pods that stand in for a growth: they never start, and have no rights
+    "a pod of its own": make_a_pod,
+    "a growth's pod that would start": lambda s: make_a_pod(s, "held-grow-00000", automountServiceAccountToken=False),
+    "a growth's pod with an account": lambda s: make_a_pod(
+        s, "held-grow-00000", **(CARRIED | {"automountServiceAccountToken": True})
+    ),
+    "a growth's pod with the host's processes": lambda s: make_a_pod(s, "held-grow-00000", hostPID=True, **CARRIED),
+    "a growth's pod with the host's files": lambda s: make_a_pod(
+        s, "held-grow-00000", volumes=[{"name": "root", "hostPath": {"path": "/"}}], **CARRIED
+    ),
+    "a growth's pod with somebody's claim": lambda s: make_a_pod(
+        s,
+        "held-grow-00000",
+        **(CARRIED | {"resourceClaims": [{"name": "growth", "resourceClaimName": "held"}]}),
+    ),
+    "somebody's pod deleted": lambda s: s.controller.delete(s.path("pods", "job")),
+    # Claims that do, and who uses a claim
+    "a claim of its own": make_a_claim,
+    "a claim of no resize": lambda s: make_a_claim(s, labels=GROWTH["labels"]),
+    "somebody's claim used by a pod": lambda s: reserve(s, "held", [{"resource": "pods", "name": "job", "uid": UID}]),
+    "a claim of another driver kept": lambda s: reserve(s, "nic", [RESIZE]),
+    "a claim of another driver freed": lambda s: s.controller.patch(
+        s.claims("nic", "status"), {"status": {"allocation": None}}
+    ),
+    "what a driver says of a device": lambda s: s.controller.patch(
+        s.claims("held", "status"),
+        {
+            "status": {
+                "devices": [{"driver": "gpu.nvidia.com", "pool": "accounts", "device": "gpu-99", "data": {"a": 1}}]
+            }
+        },
+    ),
     # Slices: of lost nodes of our drivers
     "a slice of another driver deleted": sweep_others,
     "a slice of its own": lambda s: s.controller.create(SLICES, a_slice("more", s.cluster.node.name)),
@@ -272,8 +355,9 @@ WITH_THE_WEBHOOKS_TOKEN: dict[str, Attempt] = {
     "the controller's token": lambda s: token_of(s.webhook, CONTROLLER),
     "all rights": lambda s: all_rights(s.webhook, WEBHOOK),
 }
-#: Why the server refuses with 422: by a policy of ours. Anything else would be a mistake in the attempt.
-REASON = "the controller may"
+#: Why the server refuses with 422: by a policy of ours, or for a right to a part of a status that is missing. Anything
+#: else would be a mistake in the attempt.
+REASONS = ("the controller may", "Forbidden: changing status.devices requires")
 
 
 @pytest.mark.case("C154")
@@ -295,7 +379,7 @@ def assert_refused(scene: Scene, attempt: Attempt) -> None:
     with pytest.raises(ApiError) as refusal:
         attempt(scene)
 
-    assert refusal.value.status == 403 or REASON in refusal.value.message, refusal.value
+    assert refusal.value.status == 403 or any(why in refusal.value.message for why in REASONS), refusal.value
     assert scene.belongings() == before
 
 
@@ -304,3 +388,18 @@ def test_the_controller_sets_its_annotation_and_takes_it_away(scene: Scene) -> N
         touched = on_pod(scene, {"metadata": {"annotations": {TOUCHED: value}}})
 
         assert touched["metadata"].get("annotations", {}).get(TOUCHED) == value
+
+
+def test_the_controller_enters_a_resize_in_a_claim_and_takes_it_out(scene: Scene) -> None:
+    path = scene.claims("held", "status")
+
+    entered = scene.controller.patch(path, {"status": {"reservedFor": [RESIZE]}})
+    left = scene.controller.patch(path, {"status": {"reservedFor": []}})
+
+    assert entered["status"]["reservedFor"] == [RESIZE]
+    assert left["status"].get("reservedFor") is None
+
+
+def test_the_controller_makes_a_growth_and_deletes_it(scene: Scene) -> None:
+    assert make_a_claim(scene, **GROWTH)
+    assert make_a_pod(scene, "held-grow-00000", **CARRIED)
