@@ -36,6 +36,7 @@ class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
         share: id of its share.
         capacities: what it has of each capacity, as quantities.
         mechanisms: what enforces each, as the node says; empty until the node has said it.
+        effective: what is in force of each, as the node says; other than what it has where capacity was moved.
         profile: of the partition that the device is, such as `3g.40gb`; empty for the GPU itself.
     """
 
@@ -46,6 +47,7 @@ class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     share: str = ""
     capacities: dict[str, str] = {}
     mechanisms: dict[str, str] = {}
+    effective: dict[str, str] = {}
     profile: str = ""
 
 
@@ -97,6 +99,7 @@ class Claim(resource_v1.ResourceClaim, frozen=True):
 
 class _Capacity(msgspec.Struct):
     mechanism: str = ""
+    effective: str = ""
 
 
 class _Data(msgspec.Struct):
@@ -168,7 +171,7 @@ def _holders(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Holder]]:
         for result in allocation.devices.results if allocation else ():
             if result.driver != DRIVER:
                 continue
-            status = said.get((result.pool, result.device, result.share_id))
+            capacity = _capacities(said.get((result.pool, result.device, result.share_id)))
             holder = Holder(
                 claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
                 device=result.device,
@@ -176,20 +179,20 @@ def _holders(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Holder]]:
                 admin=bool(result.admin_access),
                 share=result.share_id or "",
                 capacities=dict(result.consumed_capacity),
-                mechanisms=_mechanisms(status),
+                mechanisms={name: one.mechanism for name, one in capacity.items() if one.mechanism},
+                effective={name: one.effective for name, one in capacity.items() if one.effective},
             )
             holders.setdefault((result.pool, result.device), []).append(holder)
     return holders
 
 
-def _mechanisms(status: claim_status_v1.AllocatedDeviceStatus | None) -> dict[str, str]:
+def _capacities(status: claim_status_v1.AllocatedDeviceStatus | None) -> Mapping[str, _Capacity]:
     if status is None or status.data is msgspec.UNSET:
         return {}
     try:
-        data = msgspec.json.decode(status.data, type=_Data)
+        return msgspec.json.decode(status.data, type=_Data).capacities
     except msgspec.DecodeError:
         return {}  # another driver of the same name wrote it; what it means is not ours to say
-    return {name: capacity.mechanism for name, capacity in data.capacities.items() if capacity.mechanism}
 
 
 def _gpu(

@@ -224,30 +224,28 @@ def _of_claim(gpu: ListedGpu, claim: str, holders: Sequence[Holder], mine: Seque
     ]
     reasons = {one.labels.get("what", ""): one.labels.get("reason", "") for one in here if one.name == UNAVAILABLE}
     busy = _value(here, SM)
-    limits = [holder.capacities[capacities.COMPUTE_PERCENT] for holder in holders if _limited(holder)]
-    held = _whole(_value(here, MEMORY_HELD))
-    asked = [holder.capacities[capacities.MEMORY] for holder in holders if capacities.MEMORY in holder.capacities]
+    memory = _in_force(holders, capacities.MEMORY)
+    held = _whole(_value(here, MEMORY_HELD))  # what a partition has is told by its node alone
     return ClaimUse(
         claim=claim,
         devices=tuple(dict.fromkeys(holder.device for holder in holders)),
         sm_percent=None if busy is None else round(100 * busy, 1),
-        sm_limit_percent=sum(map(quantity.parse_int, limits)) if limits else None,
+        sm_limit_percent=_in_force(holders, capacities.COMPUTE_PERCENT),
         memory_used=_whole(_value(here, MEMORY_USED)),
-        memory_limit=held
-        if held is not None
-        else sum(map(quantity.parse_int, asked))
-        if asked
-        else _all_of(gpu, holders),
+        memory_limit=next((limit for limit in (memory, held, _all_of(gpu, holders)) if limit is not None), None),
         unavailable=reasons if told else {"memory": "node", "sm": "node"},
     )
 
 
-def _limited(holder: Holder) -> bool:
-    return capacities.COMPUTE_PERCENT in holder.capacities
+def _in_force(holders: Sequence[Holder], name: str) -> int | None:
+    """Return how much of a capacity devices have together: what their node says, else what they were allocated."""
+    found = [holder.effective.get(name) or holder.capacities.get(name) for holder in holders]
+    told = [quantity.parse_int(amount) for amount in found if amount]
+    return sum(told) if told else None
 
 
 def _all_of(gpu: ListedGpu, holders: Sequence[Holder]) -> int | None:
-    """Return a GPU's memory where a claim has it whole; a partition's is told by the node alone."""
+    """Return a GPU's memory where a claim has it whole."""
     whole = all(not holder.profile and not holder.share for holder in holders)
     return quantity.parse_int(gpu.memory) if whole and gpu.memory != "-" else None
 

@@ -283,3 +283,11 @@ def test_a_rule_without_a_selector_is_about_no_device():
     rule = DeviceTaintRule(spec=DeviceTaintRuleSpec(None, api.DeviceTaint("k", "NoExecute")))
 
     assert listing.combine(published(gpu(0)), [], [rule])[0].health == "ok"
+
+
+def test_what_is_in_force_of_a_share_is_what_its_node_says():
+    said = {"capacities": {"memory": {"mechanism": "cgroup", "requested": "10Gi", "effective": "2Gi"}}}
+
+    [first] = listing.combine(published(gpu(0)), [share("infer", 20, "10Gi", data=said)])
+
+    assert first.holders[0].effective == {"memory": "2Gi"}

@@ -36,7 +36,21 @@ def test_a_share_has_its_figures_beside_its_limits():
     [claim] = use(share("team/infer")).claims
 
     assert (claim.sm_percent, claim.sm_limit_percent) == (12.5, 20)
-    assert (claim.memory_used, claim.memory_limit) == (8 * GIB, 20 * GIB)  # as its node says, which knows of resizes
+    assert (claim.memory_used, claim.memory_limit) == (8 * GIB, 10 * GIB)
+
+
+def test_limits_that_were_moved_are_those_in_force():
+    moved = share("team/infer", effective={"computePercent": "5", "memory": "2Gi"})
+
+    [claim] = use(moved).claims
+
+    assert (claim.sm_limit_percent, claim.memory_limit) == (5, 2 * GIB)
+
+
+def test_a_partition_has_the_memory_that_its_node_tells():
+    [claim] = use(Holder("team/infer", "gpu-0-mig-1g10gb-19-0", "mig", profile="1g.10gb")).claims
+
+    assert (claim.sm_limit_percent, claim.memory_limit) == (None, 20 * GIB)
 
 
 def test_a_gpu_has_what_all_use_and_what_nobody_does():
@@ -87,7 +101,7 @@ def test_the_table_has_a_line_for_each_claim_and_one_for_a_gpu_without():
         ["(no", "claim)"],
     ]
     assert "12.5 % / 20 %" in table
-    assert "8.0Gi / 20.0Gi" in table
+    assert "8.0Gi / 10.0Gi" in table
 
 
 def test_machines_get_bytes_and_percent():
@@ -100,7 +114,7 @@ def test_machines_get_bytes_and_percent():
             "smPercent": 12.5,
             "smLimitPercent": 20,
             "memoryUsed": 8 * GIB,
-            "memoryLimit": 20 * GIB,
+            "memoryLimit": 10 * GIB,
         }
     ]
 
