@@ -6,8 +6,7 @@ import re
 import pytest
 import yaml
 
-from dra_gpu.metrics.node import NodeMetrics
-from dra_gpu.metrics.registry import Registry
+from dra_gpu.metrics import reference
 from tests.component.deploy.rendering import CHART, rendered
 from tests.component.go_programs import builds_go
 
@@ -31,10 +30,8 @@ def expressions():
 
 def metrics():
     """Return the labels of every metric of the driver by its name in Prometheus."""
-    registry = Registry("node")
-    NodeMetrics.of(registry, "gpu.nvidia.com")
     found = {}
-    for one in registry.definitions:
+    for one in (definition for process in reference.definitions().values() for definition in process):
         suffixes = ("_bucket", "_sum", "_count") if one.kind == "histogram" else ("",)
         found |= {f"{one.name}{suffix}": {*one.labels, "le"} for suffix in suffixes}
     return found
