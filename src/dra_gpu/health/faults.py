@@ -135,6 +135,7 @@ class GpuFaults:
         counter: the vendor's counter then.
         seen: it has been looked at since the process started.
         lost: the last look, or an event since, says that it is gone.
+        gone: the last look did not find it; one that comes back was reset, or bound anew.
         silent: how many looks in a row it has not answered.
     """
 
@@ -147,6 +148,7 @@ class GpuFaults:
     counter: int | None = None
     seen: bool = False
     lost: bool = False
+    gone: bool = False
     silent: int = 0
 
     @property

@@ -1,20 +1,22 @@
 """Watches the GPUs of a node.
 
 Two loops around the ledger: events are taken as they come; looks follow every few seconds, and at once after an event.
-What changes is told at once and written down at the same time: a taint must not wait for a disk.
+What changes is told at once, and told as kept when it is on disk: a taint that others see is one that a restart knows.
+A disk that takes long is not waited for.
 
 Promises: however much a GPU reports, it is looked at once a second at most; a vendor that cannot watch is asked again
 after growing pauses, and its GPUs are looked at meanwhile; errors are told once and never raised.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
 from dra_gpu.health.ledger import HealthLedger
+from dra_gpu.health.state import GpuHealth
 from dra_gpu.health.store import HealthStore, HealthStoreError, Remembered
 from dra_gpu.inventory.model import Gpu, MigPlacement
 from dra_gpu.vendors.health import HealthEvent, HealthEventKind, HealthProbe
@@ -48,6 +50,7 @@ class MonitorTimes:
         steady: a watch that lasted so long was a good one: the next wait is short again.
         blind: how long no GPU is called unmonitored although the watch has ended.
         keep: between two writes of what changes nothing for others.
+        patience: how long a change waits for the disk before it counts as kept.
     """
 
     period: float = 5.0
@@ -57,6 +60,7 @@ class MonitorTimes:
     steady: float = 60.0
     blind: float = 30.0
     keep: float = 60.0
+    patience: float = 0.25
 
 
 @dataclass(slots=True)
@@ -74,6 +78,7 @@ class HealthMonitor:
             GPUs are held open: two instances must not keep each other from partitioning or resetting one.
         on_event: told each event, for counting.
         on_change: called when a GPU may have been lost or come back: it is time to look who is there.
+        on_kept: told the health of all GPUs that a restart knows, after each change.
         times: how often what happens.
     """
 
@@ -85,6 +90,7 @@ class HealthMonitor:
     may_write: Callable[[], bool] = lambda: True
     on_event: Callable[[HealthEvent], None] = lambda _event: None
     on_change: Callable[[], None] = lambda: None
+    on_kept: Callable[[Mapping[str, GpuHealth]], None] = lambda _states: None
     times: MonitorTimes = field(default_factory=MonitorTimes)
     cleared: str = ""
     _urgent: set[str] = field(default_factory=set)
@@ -246,22 +252,32 @@ class HealthMonitor:
                     self.ledger.destroyed(gpu.gpu, one.placement)
 
     async def _keep(self) -> None:
-        while True:
-            await _set_or(self._dirty, self.times.keep)
-            self._dirty.clear()
-            await self._write()
+        writing = asyncio.create_task(self._write())
+        try:
+            while True:
+                await _set_or(self._dirty, self.times.keep)
+                self._dirty.clear()
+                states = self.ledger.states()
+                if writing.done():
+                    writing = asyncio.create_task(self._write())
+                await asyncio.wait({writing}, timeout=self.times.patience)
+                self.on_kept(states)
+        finally:
+            writing.cancel()
 
     async def _write(self) -> None:
-        what = Remembered(tuple(gpu for gpu in self.ledger.faults() if gpu.memorable), self.cleared)
-        if what == self._written or not self.may_write():
-            return
-        try:
-            await asyncio.to_thread(self.store.save, what)
-        except HealthStoreError as error:
-            self._complain("save", str(error))
-            return
-        self._written = what
-        self._complaints.pop("save", None)
+        """Write until what is on disk is what is known, which may change meanwhile."""
+        while True:
+            what = Remembered(tuple(gpu for gpu in self.ledger.faults() if gpu.memorable), self.cleared)
+            if what == self._written or not self.may_write():
+                return
+            try:
+                await asyncio.to_thread(self.store.save, what)
+            except HealthStoreError as error:
+                self._complain("save", str(error))
+                return
+            self._written = what
+            self._complaints.pop("save", None)
 
     def _complain(self, about: str, problem: str) -> None:
         if self._complaints.get(about) != problem:

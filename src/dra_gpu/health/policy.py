@@ -70,7 +70,8 @@ class HealthPolicy:
             now: the present.
             current: nothing was reported since the look began; otherwise it proves nothing good.
         """
-        was_reset = bool(gpu.boot and boot != gpu.boot) or probe.reset_since(gpu.reset_mark, gpu.counter)
+        is_back = gpu.gone and not (probe.lost or probe.unresponsive)
+        was_reset = is_back or bool(gpu.boot and boot != gpu.boot) or probe.reset_since(gpu.reset_mark, gpu.counter)
         epoch = gpu.epoch + was_reset
         seen = replace(
             gpu.each(lambda part: part.not_after(now)),
@@ -79,6 +80,7 @@ class HealthPolicy:
             reset_mark=probe.reset_mark or gpu.reset_mark,
             counter=gpu.counter if probe.counter is None else probe.counter,
             seen=True,
+            gone=probe.lost or (gpu.gone and probe.unresponsive),
             silent=gpu.silent + 1 if probe.unresponsive else 0,
             lost=probe.lost if current else gpu.lost or probe.lost,
         )
@@ -132,9 +134,9 @@ class HealthPolicy:
                 text = f"an uncorrectable memory error{detail}"
             case _:
                 return None  # a changed recovery action is found by the look that follows
-        return Fault(
-            kind, severity, value, text, _whole_seconds(now), now, epoch, provisional=severity > Severity.NOTICE
-        )
+        # A lost GPU comes back by nothing but a reset, so that one which has been found since was reset afterwards.
+        provisional = severity in (Severity.CORDON, Severity.FATAL)
+        return Fault(kind, severity, value, text, _whole_seconds(now), now, epoch, provisional)
 
     def _worse(self, part: Part, fault: Fault, now: datetime) -> Part:
         """Return a part with one more fault; of two of a kind the graver stays, and of two as grave the first."""

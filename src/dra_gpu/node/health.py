@@ -119,10 +119,12 @@ class NodeHealth:
             may_write=inputs.may_write,
             on_event=self._count,
             on_change=inputs.look_around,
+            on_kept=self._kept,
             times=MonitorTimes(period=chosen.period),
         )
         self._layout: Layout | None = None
         self._told: Mapping[str, GpuHealth] = {}
+        self._on_disk: Mapping[str, GpuHealth] = {}
         self._for_claims: list[Change] = []
         self._some = asyncio.Event()
         self._monitor.restore()
@@ -172,10 +174,15 @@ class NodeHealth:
 
     def _publish(self) -> None:
         if self._layout is not None:
-            self._outputs.publish(slices.arrange(tainted(self._layout, self._ledger.states())))
+            # Of a GPU of which nothing has been written in this run, what is known is from the run before.
+            states = {**self._ledger.states(), **self._on_disk}
+            self._outputs.publish(slices.arrange(tainted(self._layout, states)))
+
+    def _kept(self, states: Mapping[str, GpuHealth]) -> None:
+        self._on_disk = states
+        self._publish()
 
     def _changed(self) -> None:
-        self._publish()
         before, self._told = self._told, self._ledger.states()
         found = changes(before, self._told)
         for change in found:

@@ -1,5 +1,6 @@
 """Whatever is reported in whatever order: what must always hold, and what a far simpler reckoning says of it."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -21,27 +22,60 @@ from tests.unit.health.reports import BOOT, DRIVER, GPU, after
 HOLD_OFF = 600
 PLACES = [MigPlacement(0, start, 1) for start in range(3)]
 XIDS = st.sampled_from((13, 31, 43, 45, 48, 79, 94, 95, 119, 154, 999))
+LOST_XID = 79
+BAD = (
+    ("lost", {"lost": True, "recovery_action": None}),
+    ("problem", {"problem": "rows failed"}),
+    ("fabric", {"fabric_problem": "routes"}),
+    ("action", {"recovery_action": RecoveryAction.RESET}),
+    ("action", {"recovery_action": RecoveryAction.DRAIN_AND_RESET}),
+)
 SERIOUS = {xid for xid in range(1, 1000) if (XidRules().severity(xid) or 0) > Severity.NOTICE}
 
 
+@dataclass
+class Trouble:
+    """One kind of thing that is wrong.
+
+    Attributes:
+        last: when it last happened.
+        settled: a look has followed, so that a reset which is noticed from now on came later.
+        reset: the GPU has been reset since.
+    """
+
+    last: float
+    settled: bool
+    reset: bool = False
+
+
 class GpuHistory(RuleBasedStateMachine):
-    """One GPU. What is remembered beside it: when something serious last happened, and whether it was reset since."""
+    """One GPU, and beside it a reckoning of what is wrong and whether it was reset since."""
 
     def __init__(self):
         super().__init__()
         self.policy = HealthPolicy(recovery=RecoveryRules(hold_off=timedelta(seconds=HOLD_OFF)))
         self.faults = GpuFaults(GPU)
         self.time = 0.0
-        self.resets = 0
         self.boot = BOOT
-        self.last_serious = None  # of the GPU as a whole
-        self.reset_since = False
-        self.looked_since_event = True
+        self.resets, self.noticed = 0, None  # a first look has nothing to compare with
+        self.gone = False
+        self.troubles = {}
+        self.well_for_sure = False
         self.evict = Evict.NEVER
+
+    def wrong(self, what, *, settled):
+        self.troubles[what] = Trouble(self.time, settled)
         self.well_for_sure = False
 
-    def serious(self):
-        self.last_serious, self.reset_since, self.well_for_sure = self.time, False, False
+    def looked(self, *, found=True, current=True):
+        """Reckon with a look: it notices resets, and that a GPU is back, which nothing but a reset brings about."""
+        if self.noticed not in (None, self.resets) or (self.gone and found):
+            for trouble in self.troubles.values():
+                trouble.reset = trouble.reset or trouble.settled
+        if current:
+            for trouble in self.troubles.values():
+                trouble.settled = True
+        self.noticed, self.gone = self.resets, not found
 
     @rule(seconds=st.floats(0, 900))
     def time_passes(self, seconds):
@@ -50,66 +84,51 @@ class GpuHistory(RuleBasedStateMachine):
 
     @rule(number=XIDS)
     def an_xid_of_the_gpu(self, number):
-        self.faults = self.policy.happened(
-            self.faults, HealthEvent(GPU, HealthEventKind.XID, number), None, after(self.time)
-        )
+        event = HealthEvent(GPU, HealthEventKind.XID, number)
+        self.faults = self.policy.happened(self.faults, event, None, after(self.time))
         if number in SERIOUS:
-            self.serious()
-            self.looked_since_event = False
+            self.wrong("xid", settled=number == LOST_XID)
 
     @rule(number=XIDS, place=st.sampled_from(PLACES), instance=st.integers(1, 3))
     def an_xid_of_an_instance(self, number, place, instance):
         event = HealthEvent(GPU, HealthEventKind.XID, number, instance, 0)
         self.faults = self.policy.happened(self.faults, event, place, after(self.time))
-        if XidRules().severity(number) is Severity.LOST:
-            self.serious()
-            self.looked_since_event = False
+        if number == LOST_XID:
+            self.wrong("xid", settled=True)
 
     @rule(kind=st.sampled_from((HealthEventKind.ECC, HealthEventKind.RECOVERY_ACTION, HealthEventKind.LOST)))
     def something_else(self, kind):
         self.faults = self.policy.happened(self.faults, HealthEvent(GPU, kind), None, after(self.time))
         if kind is HealthEventKind.LOST:
-            self.serious()
-            self.looked_since_event = False
+            self.wrong("lost", settled=True)
 
     @rule()
     def it_is_reset(self):
         self.resets += 1
-        if self.looked_since_event:
-            self.reset_since = True
 
     @rule()
     def the_node_is_rebooted(self):
         self.boot = f"{self.boot}+"
         self.resets += 1
-        if self.looked_since_event:
-            self.reset_since = True
 
     @rule()
     def a_good_look(self):
         probe = HealthProbe(GPU, recovery_action=RecoveryAction.NONE, reset_mark=str(self.resets))
         self.faults = self.policy.looked(self.faults, probe, self.boot, after(self.time), current=True)
-        self.looked_since_event = True
-        due = self.last_serious is None or self.reset_since or self.time - self.last_serious >= HOLD_OFF
-        if due and not self.faults.whole.stays:
-            self.last_serious, self.well_for_sure = None, True
+        self.looked()
+        left = {what: one for what, one in self.troubles.items() if not one.reset}
+        if all(self.time - one.last >= HOLD_OFF for one in left.values()):
+            left = {}
+        if not self.faults.whole.stays:
+            self.troubles, self.well_for_sure = left, not left
 
-    @rule(
-        facts=st.sampled_from(
-            (
-                {"lost": True, "recovery_action": None},
-                {"problem": "rows failed"},
-                {"fabric_problem": "routes"},
-                {"recovery_action": RecoveryAction.RESET},
-                {"recovery_action": RecoveryAction.DRAIN_AND_RESET},
-            )
-        )
-    )
-    def a_bad_look(self, facts):
+    @rule(fact=st.sampled_from(BAD))
+    def a_bad_look(self, fact):
+        what, facts = fact
         probe = HealthProbe(**{"gpu": GPU, "reset_mark": str(self.resets), **facts})
         self.faults = self.policy.looked(self.faults, probe, self.boot, after(self.time), current=True)
-        self.looked_since_event = True
-        self.serious()
+        self.looked(found=what != "lost")
+        self.wrong(what, settled=True)
 
     @rule()
     def a_look_that_began_before_something_serious(self):
@@ -117,10 +136,10 @@ class GpuHistory(RuleBasedStateMachine):
         sick = self.faults.whole.serious
         self.faults = self.policy.looked(self.faults, probe, self.boot, after(self.time), current=False)
         assert {one.kind for one in sick} == {one.kind for one in self.faults.whole.serious}
+        self.looked(current=False)
 
     @rule()
     def the_plugin_restarts(self):
-        # As the file has it; the first look afterwards takes every reset for one that came later.
         self.faults = msgspec.json.decode(msgspec.json.encode(self.faults), type=GpuFaults)
 
     @rule(by_events=st.booleans())
@@ -140,13 +159,12 @@ class GpuHistory(RuleBasedStateMachine):
     @rule()
     def a_person_clears_it(self):
         self.faults = self.policy.cleared(self.faults, after(self.time))
-        self.last_serious = None
+        self.troubles = {}
         assert not self.faults.whole.serious
 
     @invariant()
     def a_serious_error_is_never_forgotten_too_early(self):
-        due = self.last_serious is None or self.reset_since or self.time - self.last_serious >= HOLD_OFF
-        if not due:
+        if any(not one.reset and self.time - one.last < HOLD_OFF for one in self.troubles.values()):
             assert told(self.faults, DRIVER, self.evict).whole.verdict is Verdict.UNHEALTHY
 
     @invariant()

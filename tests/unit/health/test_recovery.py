@@ -147,6 +147,53 @@ def test_a_lost_gpu_that_comes_back_is_well_at_once():
     assert is_well(gpu)
 
 
+def test_a_lost_gpu_that_comes_back_was_reset_whatever_its_marks_say():
+    gpu = Gpu()
+    gpu.looks(0)
+    gpu.happens(lost(), at=1)
+    gpu.looks(2)
+    assert not is_well(gpu), "a look that finds it proves that it was not gone"
+    gpu.looks(3, lost=True)
+    gpu.looks(4, unresponsive=True)
+
+    gpu.looks(5)
+
+    assert is_well(gpu)
+
+
+def test_that_a_gpu_is_lost_may_be_reported_after_a_look_has_found_it():
+    gpu = Gpu()
+    gpu.looks(0)
+    gpu.looks(1, lost=True)
+    gpu.happens(lost(), at=2)
+    gpu.happens(xid(79), at=2)
+
+    gpu.looks(3)
+
+    assert is_well(gpu)
+
+
+def test_a_gpu_that_was_lost_and_reset_between_two_looks_is_well():
+    gpu = Gpu()
+    gpu.looks(0)
+    gpu.happens(lost(), at=1)
+
+    gpu.looks(2, reset_mark="b")
+
+    assert is_well(gpu)
+
+
+def test_an_error_that_is_reported_when_it_may_be_back_is_not_forgotten():
+    gpu = Gpu()
+    gpu.looks(0)
+    gpu.looks(1, lost=True)
+    gpu.happens(xid(95), at=2)
+
+    gpu.looks(3)
+
+    assert not is_well(gpu)
+
+
 def test_an_instance_recovers_as_its_gpu_does():
     gpu = Gpu()
     gpu.looks(0)
