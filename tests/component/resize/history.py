@@ -8,36 +8,12 @@ watches are late; the journal is lost, the node reboots. Everything follows from
 import asyncio
 import math
 from collections import Counter
+from typing import ClassVar
 
 from tests.component.resize.objects import GIB, Objects
-from tests.component.resize.world import World
 
 WORKLOADS = 7
-PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0)
 QUIET_SECONDS = 700.0
-WEIGHTS = {
-    "new_pod": 10,
-    "end_pod": 4,
-    "force_delete_pod": 4,
-    "attach": 12,
-    "allocate": 12,
-    "free": 10,
-    "leave": 8,
-    "resize": 22,
-    "delete_resize": 4,
-    "kill_plugin": 2,
-    "kill_plugin_at_a_call": 4,
-    "kill_controller": 1,
-    "kill_controller_at_a_call": 4,
-    "break_mps": 1,
-    "server_away": 2,
-    "lose_answers": 3,
-    "late_watches": 2,
-    "late_slices": 2,
-    "late_bindings": 3,
-    "lose_journal": 1,
-    "reboot": 1,
-}
 
 
 class History:
@@ -47,7 +23,32 @@ class History:
         world: the cluster.
     """
 
-    def __init__(self, world: World) -> None:
+    PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0)
+    WEIGHTS: ClassVar[dict[str, int]] = {
+        "new_pod": 10,
+        "end_pod": 4,
+        "force_delete_pod": 4,
+        "attach": 12,
+        "allocate": 12,
+        "free": 10,
+        "leave": 8,
+        "resize": 22,
+        "delete_resize": 4,
+        "kill_plugin": 2,
+        "kill_plugin_at_a_call": 4,
+        "kill_controller": 1,
+        "kill_controller_at_a_call": 4,
+        "break_mps": 1,
+        "server_away": 2,
+        "lose_answers": 3,
+        "late_watches": 2,
+        "late_slices": 2,
+        "late_bindings": 3,
+        "lose_journal": 1,
+        "reboot": 1,
+    }
+
+    def __init__(self, world) -> None:
         self.world = world
         self.objects: Objects = world.objects
         self.random = world.random
@@ -56,13 +57,13 @@ class History:
 
     async def run(self, steps: int) -> None:
         """Do so many steps; everything is checked after each."""
-        names, weights = list(WEIGHTS), list(WEIGHTS.values())
+        names, weights = list(self.WEIGHTS), list(self.WEIGHTS.values())
         for number in range(steps):
             [name] = self.random.choices(names, weights)
             self.told = [*self.told[-40:], f"{number}: {name} at {self.world.now:.2f} s"]
             await getattr(self, name)()
             self.done[name] += 1
-            await asyncio.sleep(self.random.choice(PAUSES))
+            await asyncio.sleep(self.random.choice(self.PAUSES))
             self.world.check()
 
     async def end(self) -> None:

@@ -7,6 +7,7 @@ speaks gRPC with the plugin. Time is real, so that nothing is waited for as long
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Self
@@ -81,7 +82,12 @@ class RealWorld:
         self._serving = True
         self._stack = AsyncExitStack()
 
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
     async def __aenter__(self) -> Self:
+        self.objects.hardware = self.objects.published()
         await self._stack.enter_async_context(self.plane.running())
         self._stack.callback(self.plane.close)
         self._stack.push_async_callback(self._stop_controller)
@@ -138,6 +144,22 @@ class RealWorld:
 
     def programs(self):
         return [one for pod in self.kubelet.pods.values() if pod.prepared for one in pod.programs if one.running]
+
+    def check(self) -> None:
+        """Assert what must be true at every moment."""
+        self.objects.check()
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something in so many seconds."""
+        asyncio.get_running_loop().call_later(seconds, what)
+
+    def release_slices(self) -> None:
+        self.plane.scheduler.release_slices()
+        self.plane.wake()
+
+    def let_bind(self) -> None:
+        self.plane.binds = True
+        self.plane.wake()
 
     async def start_controller(self) -> None:
         await self.controller.start([*CONTROLLER, f"--kubeconfig={self.cluster.kubeconfig}"])
