@@ -254,13 +254,14 @@ class _OneShare:
         return Rest(waiting=True)
 
     def _held(self) -> Amounts | None:
-        """Return what the claim was prepared with."""
+        """Return what the claim was prepared with; of one that was taken over from a lost journal, at most that."""
         assert self.wish is not None
-        key = (self.wish.key.device, self.wish.key.share_id)
-        planned = () if self.record is None else self.record.planned
-        share = next((one for one in planned if (one.device, one.share_id) == key), None)
-        if share is None:
+        if self.record is None:
             return None
+        key = (self.wish.key.device, self.wish.key.share_id)
+        share = next((one for one in self.record.planned if (one.device, one.share_id) == key), None)
+        if share is None:
+            return self.wish.allocated
         return Amounts(share.percent, share.memory_bytes, share.clients or 0, share.nvlink_bandwidth or 0)
 
     async def _keep(self, resize: Resize) -> None:

@@ -167,7 +167,8 @@ class Gpu:
 
     def loses_its_journal(self) -> None:
         self.dies()
-        self.row = self.held = None
+        self.row = None
+        self.held = self.allocated if self.prepared else None
         self.adopted = self.prepared
         self.published = HARDWARE
 
