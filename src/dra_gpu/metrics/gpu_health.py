@@ -17,6 +17,7 @@ class GpuHealthMetrics:
         stays: waits for a person.
         xids: how often, by number.
         events: how often, other than XIDs.
+        resets: that were asked for.
     """
 
     health: Snapshot
@@ -24,6 +25,7 @@ class GpuHealthMetrics:
     stays: Snapshot
     xids: Snapshot
     events: Snapshot
+    resets: Snapshot
 
     @classmethod
     def of(cls, registry: Registry) -> "GpuHealthMetrics":
@@ -32,8 +34,8 @@ class GpuHealthMetrics:
             health=registry.snapshot(
                 "dra_gpu_health",
                 "gauge",
-                "1 while a GPU is well, 0 while it is not; nothing before it was looked at. A partition, by its device's "
-                "name, has a line of its own only while it is sick for itself",
+                "1 while a GPU is well, 0 while it is not; nothing before it was looked at. A partition, by its "
+                "device's name, has a line of its own only while it is sick for itself",
                 _PART,
             ),
             faults=registry.snapshot(
@@ -58,5 +60,12 @@ class GpuHealthMetrics:
                 "What else was reported of a GPU since the plugin started: ecc (uncorrectable memory errors), lost, "
                 "recovery action (it changed)",
                 ("gpu", "event"),
+            ),
+            resets=registry.snapshot(
+                "dra_gpu_resets_total",
+                "counter",
+                "Resets of a GPU that were asked for since the plugin started: done, or failed, as a refusal counts, "
+                "too",
+                ("gpu", "result"),
             ),
         )

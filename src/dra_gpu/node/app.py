@@ -285,6 +285,20 @@ class NodePlugin:
                 await self._leave_node(leaving, stop, telling.trouble)
             await reconciler.run(chosen.reconcile_period, lambda: lock.held)
 
+        resets = GpuResets(
+            api,
+            identity,
+            vendor,
+            watch.inventory,
+            watch.looked,
+            gpu_locks,
+            journal.records,
+            boot_id,
+            lambda: lock.held,
+            ResetLog(chosen.state_dir),
+            lambda answer: telling.of_node("Normal" if answer.done else "Warning", answer.reason, answer.note),
+            _each(lambda gpu: machine.doubt(gpu.uuid), lambda _gpu: watch.wake()),
+        )
         background = {
             "inventory": watch.run(),
             "reconcile": reconcile(),
@@ -297,20 +311,7 @@ class NodePlugin:
             "waiting": waiting.run(),
             "health": health.run(),
             "resizes": resizes.run(),
-            "resets": GpuResets(
-                api,
-                identity,
-                vendor,
-                watch.inventory,
-                watch.looked,
-                gpu_locks,
-                journal.records,
-                boot_id,
-                lambda: lock.held,
-                ResetLog(chosen.state_dir),
-                lambda answer: telling.of_node("Normal" if answer.done else "Warning", answer.reason, answer.note),
-                _each(lambda gpu: machine.doubt(gpu.uuid), lambda _gpu: watch.wake()),
-            ).run(),
+            "resets": resets.run(),
         }
         if observer is not None:
             background["metrics"] = observer.run(
@@ -327,6 +328,7 @@ class NodePlugin:
                     vendor,
                     machine.known_instance,
                     health,
+                    resets.counts,
                     mps,
                 )
             )

@@ -1,6 +1,6 @@
 """What there is to observe of a node plugin; imports nothing that only whoever observes needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dra_gpu.apiserver.claim_status import ClaimStatusWriter
@@ -34,6 +34,7 @@ class Observed:
         vendor: of the GPUs.
         instance_of: returns the GPU instance behind a partition, as far as it is known without a call.
         health: of the GPUs.
+        resets: how often GPUs were reset, by UUID and result.
         mps: the MPS service, where there is one.
     """
 
@@ -49,4 +50,5 @@ class Observed:
     vendor: Vendor
     instance_of: Callable[[str, MigPlacement], MigInstance | None]
     health: NodeHealth
+    resets: Mapping[tuple[str, str], int]
     mps: MpsService | None

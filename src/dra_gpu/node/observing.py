@@ -115,6 +115,9 @@ class NodeObserver:
         metrics.claims.replace({(state,): float(count) for state, count in figures.by_state(records).items()})
         health_figures.show(metrics.health, inventory, it.health.states.states(), it.health.events)
         names = figures.names_of_gpus(inventory)
+        metrics.health.resets.replace(
+            {(names.get(uuid, uuid), result): float(count) for (uuid, result), count in it.resets.items()}
+        )
         has = figures.capacity_of(inventory)
         held = figures.held_of(inventory, records, it.journal.boot_id)
         free = {uuid: {name: one - held[uuid][name] for name, one in amounts.items()} for uuid, amounts in has.items()}

@@ -9,6 +9,7 @@ that run in an upgrade the one that publishes acts; every request that reaches t
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ class GpuResets:
         answer: takes each answer, to be told as an Event of the Node.
         on_reset: told each GPU that was reset, or may have been.
         times: how long is waited for what.
+        counts: how often, by UUID and `done` or `failed`.
     """
 
     api: KubernetesApi
@@ -90,6 +92,7 @@ class GpuResets:
     answer: Callable[[ResetAnswer], None]
     on_reset: Callable[[Gpu], None]
     times: ResetTimes = field(default_factory=ResetTimes)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _answered: set[str] = field(default_factory=set)
     _complaint: str = ""
 
@@ -150,6 +153,7 @@ class GpuResets:
             answer = ResetAnswer(request, done=False, text=f"{found.uuid} may not have been reset: {text}")
         finally:
             self.on_reset(found)
+        self.counts[found.uuid, "done" if answer.done else "failed"] += 1
         try:
             await asyncio.to_thread(self.log.note, request, Entry(answer.reason, answer.text))
         except OSError as error:

@@ -56,6 +56,7 @@ BOUNDS = {
     "effect": "Effect",
     "xid": "three digits",
     "event": "HealthEventKind",
+    "result": "done and failed",
     "namespace": "claims on the node now",
     "claim": "claims on the node now",
 }

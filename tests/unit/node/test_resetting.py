@@ -107,6 +107,7 @@ async def test_a_free_gpu_is_reset_and_the_answer_names_the_request(node):
     assert answer.done
     assert answer.note.startswith(f"Request {REQUEST}: {node.gpus[0].uuid} was reset")
     assert node.looked_again == [node.gpus[0]]
+    assert node.desk.counts == {(node.gpus[0].uuid, "done"): 1}
 
 
 async def test_a_gpu_that_a_claim_holds_is_not_reset_and_the_claim_is_named(node):
@@ -160,6 +161,7 @@ async def test_who_keeps_a_gpu_open_is_named_with_pid_and_command(node):
 
     assert not answer.done
     assert "pid 4711 (python train.py) has it open" in answer.text
+    assert node.desk.counts == {(node.gpus[0].uuid, "failed"): 1}
 
 
 async def test_another_failure_is_told_at_once(node):
