@@ -105,7 +105,7 @@ async def test_five_hundred_calls_with_one_silent_gpu_cost_one_thread_and_no_mem
     await world.prepared(warm := world.claim("warm", "gpu-0"))
     await world.unprepare(warm)
     world.node.inject("nvmlDeviceGetUUID", gpu=1, block=True)
-    await world.cluster.wait_slices(2, within=90)
+    await world.until(lambda: "a GPU cannot be used" in world.plugin.read_log())
     threads, memory = (status_of(world.plugin.pid, field) for field in ("Threads", "VmRSS"))
 
     for number in range(250):

@@ -122,6 +122,22 @@ async def test_when_every_wait_says_lost_and_none_is_the_watch_ends_and_says_so(
     assert len(bed.node.calls(WAIT)) < 20
 
 
+async def test_a_gpu_that_does_not_answer_is_not_lost_and_costs_the_others_nothing(make_bed, monkeypatch):
+    monkeypatch.setattr(event_watch, "_SEE_SECONDS", 0.5)
+    monkeypatch.setattr(event_watch, "RETRY_SECONDS", 0.1)
+    bed = make_bed(gpus=3)
+    gpus, uuids = (await bed.vendor.scan()).gpus, bed.node.uuids
+    bed.node.inject("nvmlDeviceGetUUID", gpu=1, block=True)
+    async with watching(bed, gpus) as watch:
+        await watch.until_ready(uuids[0], uuids[2])
+        bed.node.xid(2, 31)
+        await watch.until_xid(31)
+        assert watch.lost == []
+
+        bed.node.clear()
+        await watch.until_ready(*uuids)
+
+
 async def test_a_wait_that_fails_ends_the_watch_and_leaves_nothing_open(bed):
     async with watching(bed) as watch:
         bed.node.inject("nvmlEventSetWait*", code=UNKNOWN)

@@ -7,8 +7,9 @@ NVML_ERROR_GPU_IS_LOST when a registered GPU is gone, at once and as often as on
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
@@ -37,13 +38,60 @@ class LostGpuError(Exception):
     """A wait says that a registered GPU is lost; it does not say which."""
 
 
+def count() -> int:
+    """Return the number of GPUs that NVML lists; none where it does not tell."""
+    return int(optional(pynvml.nvmlDeviceGetCount) or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A GPU that NVML lists.
+
+    Attributes:
+        uuid: its identity; empty where it is lost.
+        handle: by which NVML knows it.
+        types: the events that it reports.
+        ends_waits: it answers, and a wait for it alone says that it is lost.
+        happened: what was reported when it was waited for alone.
+    """
+
+    uuid: str = ""
+    handle: Any = None
+    types: int = 0
+    ends_waits: bool = False
+    happened: Sequence[HealthEvent] = ()
+
+
+def see(index: int, suspects: Collection[str]) -> Seen:
+    """Return the GPU at an index.
+
+    Args:
+        index: of NVML.
+        suspects: UUIDs of those that are to be waited for alone, without waiting long: one that is lost ends every wait
+            of the set it is in, and may answer other calls all the same.
+    """
+    handle = optional(pynvml.nvmlDeviceGetHandleByIndex, index)
+    uuid = None if handle is None else text(optional(pynvml.nvmlDeviceGetUUID, handle))
+    if not uuid:
+        return Seen()
+    seen = Seen(uuid, handle, (optional(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & _WANTED)
+    if uuid not in suspects:
+        return seen
+    alone = EventSet()
+    try:
+        alone.register(seen)
+        return replace(seen, happened=alone.wait(0))
+    except LostGpuError:
+        return replace(seen, ends_waits=True)
+    finally:
+        alone.close()
+
+
 class EventSet:
     """One event set. Used by one thread at a time.
 
     Attributes:
         watched: UUIDs of the GPUs that are registered.
-        lost: UUIDs of those that were wanted and are lost.
-        answering: UUIDs of those among the lost that answer all the same: only a wait for them says it.
     """
 
     def __init__(self) -> None:
@@ -53,43 +101,20 @@ class EventSet:
             VendorError: NVML cannot.
         """
         self.watched: tuple[str, ...] = ()
-        self.lost: frozenset[str] = frozenset()
-        self.answering: frozenset[str] = frozenset()
         self._uuids: dict[int, str] = {}
         try:
             self._set = pynvml.nvmlEventSetCreate()
         except (pynvml.NVMLError, AttributeError) as error:
             raise failure("NVML", "nvmlEventSetCreate", error) from error
 
-    def add(self, wanted: Collection[str], report: Callable[[HealthEvent], None], *, careful: bool) -> None:
-        """Register GPUs, as far as they report events; those that are there already stay.
-
-        Args:
-            wanted: UUIDs. What NVML does not list, or what is lost, is in `lost` afterwards.
-            report: told what happens meanwhile to those that are waited for alone.
-            careful: wait for each alone before: one that is lost ends every wait of the set it is in, and may answer
-                other calls all the same.
-        """
-        missing, answering = set(wanted) - set(self.watched), set()
-        for uuid, handle in _handles():
-            if uuid not in missing:
-                continue
-            if careful and _ends_waits(uuid, handle, report):
-                answering.add(uuid)
-                continue
-            missing.discard(uuid)
-            self.register(uuid, handle)
-        self.lost, self.answering = frozenset(missing), frozenset(answering)
-
-    def register(self, uuid: str, handle: Any) -> None:
-        """Register one GPU by its handle; one that reports no events is left out."""
-        types = optional(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
-        if not types & _WANTED:
+    def register(self, gpu: Seen) -> None:
+        """Register one GPU; one that reports no events is left out."""
+        if not gpu.types:
             return
         with suppress(pynvml.NVMLError, AttributeError):
-            pynvml.nvmlDeviceRegisterEvents(handle, types & _WANTED, self._set)
-            self.watched = (*self.watched, uuid)
-            self._uuids[_value(handle)] = uuid
+            pynvml.nvmlDeviceRegisterEvents(gpu.handle, gpu.types, self._set)
+            self.watched = (*self.watched, gpu.uuid)
+            self._uuids[_value(gpu.handle)] = gpu.uuid
 
     def wait(self, milliseconds: int) -> list[HealthEvent]:
         """Return what has happened, as soon as something has; nothing after the time given.
@@ -154,27 +179,6 @@ def handed_over(former: EventSet, following: EventSet) -> list[HealthEvent]:
         else:
             told.append(event)
     return told
-
-
-def _ends_waits(uuid: str, handle: Any, report: Callable[[HealthEvent], None]) -> bool:
-    alone = EventSet()
-    try:
-        alone.register(uuid, handle)
-        for event in alone.wait(0):
-            report(event)
-    except LostGpuError:
-        return True
-    finally:
-        alone.close()
-    return False
-
-
-def _handles() -> Iterator[tuple[str, Any]]:
-    for index in range(optional(pynvml.nvmlDeviceGetCount) or 0):
-        handle = optional(pynvml.nvmlDeviceGetHandleByIndex, index)
-        uuid = None if handle is None else text(optional(pynvml.nvmlDeviceGetUUID, handle))
-        if uuid:
-            yield uuid, handle
 
 
 def _value(handle: Any) -> int:
