@@ -116,6 +116,13 @@ VALUE_SETS = {
         "consumableShares": 4,
         "numaLists": True,
         "expectedGpus": 8,
+        "health": {
+            "evict": "lost",
+            "holdOffSeconds": 90,
+            "periodSeconds": 2.5,
+            "ignoreXids": [13, 31],
+            "xidPolicy": {"94": "fatal", "48": "notice"},
+        },
         "gpuTimeoutSeconds": 7.5,
         "logLevel": "debug",
         "extraEdits": {

@@ -7,9 +7,12 @@ import pytest
 
 from dra_gpu.controller import settings as controller_settings
 from dra_gpu.controller import uninstall_check
+from dra_gpu.health.verdicts import Evict
+from dra_gpu.health.xids import Severity
 from dra_gpu.inventory.options import DEFAULT_VIEWS
 from dra_gpu.mps import settings as mps_settings
 from dra_gpu.node import settings as node_settings
+from dra_gpu.node.health_settings import HealthSettings
 from dra_gpu.webhook import settings as webhook_settings
 from tests.component.deploy.rendering import VALUE_SETS, rendered
 from tests.component.go_programs import builds_go
@@ -37,6 +40,7 @@ NOT_FOR_PODS = {
         "--container-dev-root": "mounted by the host's path",
         "--proc-root": "hostPID",
         "--state-dir": "beside the plugin's socket",
+        "--additional-xids-to-ignore": "health.ignoreXids",
     },
     "mps": {"--own-shm": "always"},
     "controller": {"--kubeconfig": "the ServiceAccount's token"},
@@ -112,7 +116,7 @@ def test_the_defaults_of_the_chart_are_those_of_the_program():
     for name in (
         "cdi_root", "plugins_dir", "registrar_dir", "state_dir", "mps_socket", "mig_profiles", "shared_mig_profiles",
         "numa_lists", "consumable_shares", "expected_gpus", "rescan_period", "gpu_timeout", "reconcile_period",
-        "log_level", "sysfs_root", "proc_root", "driver_proc_root", "cgroup_root", "boot_id_file", "dev_root",
+        "health", "log_level", "sysfs_root", "proc_root", "driver_proc_root", "cgroup_root", "boot_id_file", "dev_root",
     ):  # fmt: skip
         assert getattr(chosen, name) == getattr(by_itself, name), name
     of_controller = controller_settings.parse([], {})
@@ -175,6 +179,9 @@ def test_every_choice_of_an_operator_arrives():
     assert chosen.numa_lists
     assert chosen.expected_gpus == 8
     assert chosen.gpu_timeout == 7.5
+    assert chosen.health == HealthSettings(
+        Evict.LOST, 90.0, 2.5, {94: Severity.FATAL, 48: Severity.NOTICE, 13: None, 31: None}
+    )
     assert chosen.log_level == "debug"
 
 
