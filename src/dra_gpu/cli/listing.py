@@ -12,17 +12,21 @@ from typing import NamedTuple
 import msgspec
 
 from dra_gpu.api import claim_status_v1, cordon, quantity, resource_v1
+from dra_gpu.api.claim_resize import GROWTH_LABEL
+from dra_gpu.api.claim_resize import KIND as RESIZE_KIND
 from dra_gpu.api.device_taint_rule_v1 import DeviceTaintRule, DeviceTaintRuleSpec
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import from_kubeconfig
 from dra_gpu.apiserver.errors import ForbiddenError, NotFoundError
 from dra_gpu.apiserver.kubernetes_api import Selection
 from dra_gpu.apiserver.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from dra_gpu.inventory import attributes, capacities
+from dra_gpu.inventory import amounts, attributes, capacities
+from dra_gpu.inventory.amounts import Amounts
 from dra_gpu.inventory.model import View
 
 DRIVER = "gpu.nvidia.com"
 _PARENT, _PROFILE = "parentUUID", "profile"
+_WHOLE = 100  # percent of a GPU's SMs
 
 
 class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -38,6 +42,7 @@ class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
         mechanisms: what enforces each, as the node says; empty until the node has said it.
         effective: what is in force of each, as the node says; other than what it has where capacity was moved.
         profile: of the partition that the device is, such as `3g.40gb`; empty for the GPU itself.
+        growth_of: the claim that has grown by this one, `namespace/name`; empty for a claim of a pod.
     """
 
     claim: str
@@ -49,6 +54,7 @@ class Holder(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     mechanisms: dict[str, str] = {}
     effective: dict[str, str] = {}
     profile: str = ""
+    growth_of: str = ""
 
 
 class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
@@ -69,6 +75,7 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
         nvlink_group: equal on GPUs of a node that reach each other over NVLink; empty where it is not told.
         pcie_root: its root complex, which a network card beside it has, too.
         numa_node: the NUMA nodes next to it, `-` where there are none.
+        given_back: what is offered beyond the hardware, because claims gave up what they were allocated.
     """
 
     node: str
@@ -85,6 +92,7 @@ class ListedGpu(msgspec.Struct, rename="camel", frozen=True):
     nvlink_group: str = ""
     pcie_root: str = "-"
     numa_node: str = "-"
+    given_back: dict[str, str] = {}
 
 
 class _Status(resource_v1.ResourceClaimStatus, frozen=True):
@@ -181,6 +189,7 @@ def _holders(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Holder]]:
                 capacities=dict(result.consumed_capacity),
                 mechanisms={name: one.mechanism for name, one in capacity.items() if one.mechanism},
                 effective={name: one.effective for name, one in capacity.items() if one.effective},
+                growth_of=_growth_of(claim),
             )
             holders.setdefault((result.pool, result.device), []).append(holder)
     return holders
@@ -193,6 +202,14 @@ def _capacities(status: claim_status_v1.AllocatedDeviceStatus | None) -> Mapping
         return msgspec.json.decode(status.data, type=_Data).capacities
     except msgspec.DecodeError:
         return {}  # another driver of the same name wrote it; what it means is not ours to say
+
+
+def _growth_of(claim: Claim) -> str:
+    """Return the claim that a claim stands in for; it has the name of its ClaimResize."""
+    if GROWTH_LABEL not in claim.metadata.labels:
+        return ""
+    owner = next((one.name for one in claim.metadata.owner_references if one.kind == RESIZE_KIND), "?")
+    return f"{claim.metadata.namespace}/{owner}"
 
 
 def _gpu(
@@ -208,7 +225,7 @@ def _gpu(
     shared = views.get(View.SHARED.value)
     whole = views.get(View.GPU.value) or shared or next(iter(views.values()), found[0][1])
     facts = facts_of[whole.name]
-    memory = (whole if shared is None else shared).capacity.get(capacities.MEMORY)
+    memory = whole.capacity.get(capacities.MEMORY)  # that of shares moves with what claims give back
     taints = sorted(
         {taint.key for _, device in found for taint in device.taints}
         | {_word(rule.taint) for rule in rules for pool, device in found if rule.taint and _matches(rule, pool, device)}
@@ -237,7 +254,17 @@ def _gpu(
         nvlink_group=str(facts.get("nvlinkGroup", "")),
         pcie_root=str(facts.get(attributes.PCIE_ROOT, "-")),
         numa_node=str(facts.get(attributes.NUMA_NODE, "-")),
+        given_back=_given_back(shared, whole) if shared is not None else {},
     )
+
+
+def _given_back(shared: resource_v1.Device, whole: resource_v1.Device) -> dict[str, str]:
+    """Return what a shared device has beyond its GPU."""
+    published = amounts.parse({name: one.value for name, one in shared.capacity.items()})
+    of_gpu = whole.capacity.get(capacities.MEMORY)
+    memory = quantity.parse_int(of_gpu.value) if of_gpu is not None else published.memory
+    more = Amounts(published.compute_percent - _WHOLE, published.memory - memory)
+    return more.at_least(Amounts()).wire()
 
 
 def _matches(rule: DeviceTaintRuleSpec, pool: str, device: resource_v1.Device) -> bool:
@@ -307,6 +334,7 @@ def free(gpu: ListedGpu) -> tuple[int, int | None]:
     total = None if gpu.memory == "-" else quantity.parse_int(gpu.memory)
     if any(not holder.share or holder.profile or holder.view == View.GPU.value for holder in counted):
         return 0, 0
-    percent = sum(quantity.parse_int(holder.capacities.get(capacities.COMPUTE_PERCENT, "0")) for holder in counted)
-    memory = sum(quantity.parse_int(holder.capacities.get(capacities.MEMORY, "0")) for holder in counted)
-    return max(0, 100 - percent), None if total is None else max(0, total - memory)
+    held = sum((amounts.parse(holder.capacities) for holder in counted), Amounts())
+    offered = amounts.parse(gpu.given_back) + Amounts(_WHOLE, total or 0)
+    left = (offered - held).at_least(Amounts())
+    return left.compute_percent, None if total is None else left.memory

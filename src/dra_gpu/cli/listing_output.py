@@ -48,8 +48,8 @@ def _as_table(gpus: list[ListedGpu], *, wide: bool) -> str:
             gpu.product,
             "-" if gpu.memory == "-" else _gibibytes(quantity.parse_int(gpu.memory)),
             _free(gpu),
-            "\n".join(_held(holder) for holder in gpu.holders) or "-",
-            "\n".join(_enforced(holder) for holder in gpu.holders) or "-",
+            "\n".join(_held(holder) for holder in gpu.holders if not holder.growth_of) or "-",
+            "\n".join(_enforced(holder) for holder in gpu.holders if not holder.growth_of) or "-",
             gpu.health,
         ]
         more = [gpu.isolation, ", ".join(gpu.views), groups[gpu.node, gpu.nvlink_group], gpu.numa_node]
@@ -76,9 +76,10 @@ def _held(holder: Holder) -> str:
     if holder.admin:
         return f"{holder.claim} (admin access)"
     parts = [f"MIG {holder.profile}"] if holder.profile else []
-    percent = holder.capacities.get(capacities.COMPUTE_PERCENT)
+    has = holder.capacities | holder.effective  # what was moved since is in force, and not what was allocated
+    percent = has.get(capacities.COMPUTE_PERCENT)
     if percent is not None:
-        parts.append(_share(percent, holder.capacities.get(capacities.MEMORY)))
+        parts.append(_share(percent, has.get(capacities.MEMORY)))
     return f"{holder.claim} ({': '.join(parts) or 'whole'})"
 
 

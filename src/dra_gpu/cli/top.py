@@ -201,7 +201,7 @@ def use_of(gpu: ListedGpu, samples: Sequence[Sample] | None) -> GpuUse:
     mine = [sample for sample in samples or () if sample.labels.get("gpu") == gpu.name]
     by_claim: dict[str, list[Holder]] = {}
     for holder in gpu.holders:
-        if not holder.admin:
+        if not holder.admin and not holder.growth_of:
             by_claim.setdefault(holder.claim, []).append(holder)
     return GpuUse(
         node=gpu.node,

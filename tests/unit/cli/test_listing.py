@@ -291,3 +291,35 @@ def test_what_is_in_force_of_a_share_is_what_its_node_says():
     [first] = listing.combine(published(gpu(0)), [share("infer", 20, "10Gi", data=said)])
 
     assert first.holders[0].effective == {"memory": "2Gi"}
+
+
+def test_what_a_claim_gave_back_is_free_and_what_it_kept_is_shown():
+    slices_ = published(gpu(0))
+    more = {"computePercent": api.DeviceCapacity("170"), "memory": api.DeviceCapacity("130Gi")}
+    for index, one in enumerate(slices_):
+        devices = [
+            msgspec.structs.replace(device, capacity=device.capacity | more) if "-shared" in device.name else device
+            for device in one.spec.devices
+        ]
+        slices_[index] = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices))
+    kept = {
+        "capacities": {
+            "computePercent": {"mechanism": "namespace", "effective": "20"},
+            "memory": {"mechanism": "cgroup", "effective": "10Gi"},
+        }
+    }
+    growth = share("training-grow-0a1b2", 10, "1Gi")
+    owner = api.OwnerReference("resource.dra-gpu.dev/v1alpha1", "ClaimResize", "other", "u")
+    meta = api.ObjectMeta("other-grow-0a1b2", "team", labels={listing.GROWTH_LABEL: "c"}, owner_references=[owner])
+    growth = msgspec.structs.replace(growth, metadata=meta)
+
+    [found] = listing.combine(slices_, [share("training", 90, "60Gi", data=kept), growth])
+
+    total = 80 * 2**30
+    assert listing.free(found) == (170 - 90 - 10, 130 * 2**30 - 60 * 2**30 - 2**30)
+    assert found.memory == "80Gi"
+    assert found.given_back == {"computePercent": "70", "memory": f"{(130 * 2**30 - total) // 2**30}Gi"}
+    assert [one.growth_of for one in found.holders] == ["team/other", ""]
+    table = render([found], Format.TABLE)
+    assert "team/training (20 % SMs, 10Gi)" in table
+    assert "other" not in table
