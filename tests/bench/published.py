@@ -17,6 +17,7 @@ from dra_gpu.inventory.options import ViewOptions
 from dra_gpu.inventory.slices import SliceContent
 from dra_gpu.vendors.cgroups import PodCgroups
 from dra_gpu.vendors.nvidia.nvml import Nvml
+from dra_gpu.vendors.nvidia.presence import Presence
 from dra_gpu.vendors.nvidia.scan import Scanner
 from dra_gpu.vendors.watchdog import Watchdog
 from dra_gpu_sim.node import SimulatedNode
@@ -33,7 +34,8 @@ def scan(profile: str = "H100", gpus: int = 8) -> Scan:
         node = SimulatedNode.create(Path(directory) / "node", profile, gpus=gpus, seed="bench", devices=False)
         watchdog = Watchdog()
         cgroups = PodCgroups(Path("/sys/fs/cgroup"))
-        return asyncio.run(Scanner(Nvml(lambda: node.library), watchdog, node.sysfs_root, cgroups).scan())
+        presence = Presence(node.sysfs_root, node.dev_root)
+        return asyncio.run(Scanner(Nvml(lambda: node.library), watchdog, node.sysfs_root, presence, cgroups).scan())
 
 
 def published(seen: Scan, options: ViewOptions) -> list[dict[str, Any]]:
