@@ -30,7 +30,7 @@ def shell(driver: DriverOnNode, cluster: Cluster) -> Iterator[Shell]:
     wait_until("no GPU held", lambda: not cluster.held_claims(), 2 * PATIENCE)
 
 
-@pytest.mark.budget(45)
+@pytest.mark.budget(60)
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_a_tutorial_does_what_it_shows(name: str, shell: Shell) -> None:
     for command in commands(ROOT / "docs" / "tutorials" / name):

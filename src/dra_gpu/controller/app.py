@@ -16,6 +16,7 @@ from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig, in_cluster
 from dra_gpu.apiserver.leader_election import LeaderElection
 from dra_gpu.controller import settings
+from dra_gpu.controller.kinds import Kinds
 from dra_gpu.controller.loops import Loops
 from dra_gpu.controller.settings import Settings
 from dra_gpu.metrics.controller import ControllerMetrics
@@ -79,7 +80,7 @@ class Controller:
         loops = Loops(api, election, chosen, metrics)
         registry.before_render(loops.show)
         if chosen.http_endpoint is not None:
-            ready = (Check("election", loops.problem),)
+            ready = (Check("election", loops.problem), Check("kinds", Kinds(api).problem))
             endpoint = Endpoint(routes(registry, chosen.metrics_path, (), ready))
             stack.push_async_callback(registry.close)
             stack.push_async_callback(endpoint.close)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.leader_election import LeaderElection
 from dra_gpu.controller.lost_nodes import LostNodes
-from dra_gpu.controller.resizes.decide import Rules
 from dra_gpu.controller.resizes.resizer import Resizer
+from dra_gpu.controller.resizes.starting import Rules
 from dra_gpu.controller.resizes.sweep import ResizeSweep
 from dra_gpu.controller.settings import Growth, Settings
 from dra_gpu.controller.waiting_pods import WaitingPods

@@ -12,16 +12,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dra_gpu.api.claim_resize import FINALIZER, ClaimResizeStatus, Growth, Phase
-from dra_gpu.controller.resizes import objects, phases
+from dra_gpu.api.claim_resize import ClaimResizeStatus, Growth, Phase
+from dra_gpu.controller.resizes import objects, phases, starting
 from dra_gpu.controller.resizes.objects import Claim
+from dra_gpu.controller.resizes.starting import UNHEARD_SECONDS, ZEROS, Rules
 from dra_gpu.controller.resizes.steps import (
     Ask,
     Carry,
     DeleteGrowth,
     DeletePod,
     DeleteResize,
-    Mark,
     Refresh,
     Reserve,
     Rest,
@@ -37,97 +37,17 @@ from dra_gpu.inventory.amounts import Amounts
 
 MOST_GROWTHS: Final = 16
 _NOTHING: Final = Amounts()
-_ZEROS: Final = _NOTHING.wire(zeros=True)
-_UNHEARD_SECONDS: Final = 5.0  # of claims nobody tells us: they are read again
 OBSTACLE_SECONDS: Final = 30.0
 _UNSETTLED_SECONDS: Final = 60.0
 _NAME_LENGTH: Final = 52
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the operator chose.
-
-    Attributes:
-        drivers: names of our drivers.
-        beyond: claims may have more than they were allocated.
-    """
-
-    drivers: frozenset[str]
-    beyond: bool = False
-
-
 def decide(view: View, rules: Rules) -> Step:
     """Return the next step for a resize."""
-    mark = _mark(view)
+    mark = starting.mark(view)
     if mark is not None:
         return mark
-    return _begin(view, rules) if view.target is None else _Work.of(view, rules).step()
-
-
-def _mark(view: View) -> Step | None:
-    meta = view.resize.metadata
-    claim_uid = view.claim.metadata.uid if view.claim is not None else None
-    if view.target is not None and view.target.claim_uid != claim_uid:
-        claim_uid = None
-    owned = claim_uid is None or any(one.uid == claim_uid for one in meta.owner_references)
-    if FINALIZER in meta.finalizers:
-        return None if owned or view.deleting else Mark(claim_uid)
-    return Rest() if view.deleting else Mark(None if owned else claim_uid)
-
-
-def _begin(view: View, rules: Rules) -> Step:
-    """Find the device."""
-    left = [one for one in view.growths if objects.is_held(one, view.name)]
-    if view.deleting and not view.has_entry and (view.claim is None or not left):
-        return Unreserve(left[0]) if left else Unmark()
-    claim = view.claim
-    name = f"{view.resize.metadata.namespace}/{view.name}"
-    if claim is None:
-        return _said(view, Phase.PENDING, "ClaimNotFound", f"there is no ResourceClaim {name}: it is waited for")
-    if claim.status.allocation is None:
-        message = f"ResourceClaim {name} is not allocated: it is resized when a pod with it is scheduled"
-        return _said(view, Phase.PENDING, "ClaimNotAllocated", message)
-    spec = view.resize.spec
-    found = find(claim, spec, rules.drivers)
-    wants = found if isinstance(found, Refusal) else wanted(found, spec, beyond=rules.beyond)
-    if isinstance(found, Refusal) or (isinstance(wants, Refusal) and not view.deleting):
-        assert isinstance(wants, Refusal)
-        return _said(view, Phase.REFUSED, wants.reason, wants.message)
-    if not isinstance(wants, Wanted):
-        wants = Wanted(own(found.result))
-    allocated = own(found.result)
-    status = replace(
-        view.resize.status,
-        observed_generation=view.resize.metadata.generation,
-        phase=Phase.PENDING,
-        reason="WaitingForNode",
-        message=f"node {found.target.pool} has not answered yet",
-        node_name=found.target.pool,
-        target=found.target,
-        allocated=allocated.wire(zeros=True),
-        growths=[],
-        permit=view.resize.status.permit + 1,
-        permitted=allocated.wire(zeros=True),
-        wanted=(allocated if view.deleting else wants.amounts).wire(zeros=True),
-        time_slice=None if view.deleting else wants.time_slice,
-        mps=None if view.deleting else wants.mps,
-        reserved_round=0,
-        free=_ZEROS,
-    )
-    return Write(status, anew=True)
-
-
-def _said(view: View, phase: Phase, reason: str, message: str) -> Step:
-    status = replace(
-        view.resize.status,
-        observed_generation=view.resize.metadata.generation,
-        phase=phase,
-        reason=reason,
-        message=message,
-    )
-    again = None if phase is Phase.REFUSED else _UNHEARD_SECONDS
-    return Write(status) if status != view.resize.status else Rest(again)
+    return starting.begin(view, rules) if view.target is None else _Work.of(view, rules).step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,9 +318,9 @@ class _Work:
                         message="the claim is not allocated any more: it is resized when a pod with it is scheduled",
                         node_name="",
                         target=None,
-                        allocated=_ZEROS,
-                        permitted=_ZEROS,
-                        wanted=_ZEROS,
+                        allocated=ZEROS,
+                        permitted=ZEROS,
+                        wanted=ZEROS,
                         time_slice=None,
                         mps=None,
                     ),
@@ -429,7 +349,7 @@ class _Work:
             case Phase.REFUSED:
                 return Rest()
             case Phase.PENDING | Phase.ENDED:
-                return Rest(_UNHEARD_SECONDS)
+                return Rest(UNHEARD_SECONDS)
             case Phase.INSUFFICIENT_CAPACITY:
                 return Rest(OBSTACLE_SECONDS)
             case _:

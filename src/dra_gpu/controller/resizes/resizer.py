@@ -21,9 +21,10 @@ from dra_gpu.apiserver.resources import CLAIM_RESIZES
 from dra_gpu.apiserver.work_queue import WorkQueue
 from dra_gpu.controller.resizes import objects
 from dra_gpu.controller.resizes.changes import Changes, OutdatedError
-from dra_gpu.controller.resizes.decide import OBSTACLE_SECONDS, Rules, decide
+from dra_gpu.controller.resizes.decide import OBSTACLE_SECONDS, decide
 from dra_gpu.controller.resizes.free import FreeAmounts
 from dra_gpu.controller.resizes.objects import CLAIMS, PODS, Claim, Pod
+from dra_gpu.controller.resizes.starting import Rules
 from dra_gpu.controller.resizes.steps import Rest
 from dra_gpu.controller.resizes.view import View
 
