@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from dra_gpu.api.cordon import CLEAR_ANNOTATION
 from dra_gpu.apiserver.resources import Node
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.outcome import ClaimRef
@@ -34,12 +35,19 @@ from dra_gpu.node.health_settings import HealthSettings
 from dra_gpu.node.telling import Kind
 from dra_gpu.vendors.health import HealthEvent
 
-CLEAR = "resource.dra-gpu.dev/clear-health"
-"""Annotation of the Node: UUIDs of GPUs, separated by commas, that a person calls well. Each value acts once."""
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 5.0  # while the journal cannot be read
 _MOST_COUNTED = 4096
 _MOST_CHANGES = 1024
-_KINDS = {ChangeKind.SICK: "Unhealthy", ChangeKind.WELL: "Healthy", ChangeKind.NOTICE: "Notice"}
+_OF_NODE: Mapping[ChangeKind, tuple[Kind, str]] = {
+    ChangeKind.SICK: ("Warning", "GpuUnhealthy"),
+    ChangeKind.WELL: ("Normal", "GpuHealthy"),
+    ChangeKind.NOTICE: ("Warning", "GpuNotice"),
+}
+_OF_CLAIM: Mapping[ChangeKind, tuple[Kind, str]] = {
+    ChangeKind.SICK: ("Warning", "DeviceUnhealthy"),
+    ChangeKind.WELL: ("Normal", "DeviceHealthy"),
+    ChangeKind.NOTICE: ("Warning", "DeviceNotice"),
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -153,7 +161,7 @@ class NodeHealth:
 
     def read_node(self, node: Node) -> None:
         """Act on what a person asks for in the Node object."""
-        cleared = self._monitor.clear(node.metadata.annotations.get(CLEAR, "").strip())
+        cleared = self._monitor.clear(node.metadata.annotations.get(CLEAR_ANNOTATION, "").strip())
         if cleared:
             _log.info("GPUs are called well by a person", gpus=cleared)
 
@@ -192,13 +200,13 @@ class NodeHealth:
             self._some.set()
 
     def _tell_node(self, change: Change) -> None:
-        word = _KINDS.get(change.kind)
-        if word is None:
+        said = _OF_NODE.get(change.kind)
+        if said is None:
             return
         note = self._note(change)
         log = _log.info if change.kind is ChangeKind.WELL else _log.warning
         log("the health of a GPU changed", gpu=change.gpu, now=change.kind.value, reason=note)
-        self._outputs.tell_node(_kind(change), f"Gpu{word}", note)
+        self._outputs.tell_node(*said, note)
 
     def _note(self, change: Change) -> str:
         name = names_of_gpus(self._inputs.inventory()).get(change.gpu, "")
@@ -226,15 +234,11 @@ class NodeHealth:
     def _tell_claim(self, record: Record, found: Sequence[Change]) -> None:
         about = [change for change in found if _concerns(change, record)]
         for change in about:
-            word = _KINDS.get(change.kind)
-            if word is not None:
-                self._outputs.tell_claim(record.ref, _kind(change), f"Device{word}", self._note(change))
+            said = _OF_CLAIM.get(change.kind)
+            if said is not None:
+                self._outputs.tell_claim(record.ref, *said, self._note(change))
         if about:
             self._outputs.say(record)
-
-
-def _kind(change: Change) -> Kind:
-    return "Normal" if change.kind is ChangeKind.WELL else "Warning"
 
 
 def _concerns(change: Change, record: Record) -> bool:

@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "NVIDIA_CDI_HOOK_PATH": ("hook_program", "/usr/bin/hook", Path("/usr/bin/hook")),
     "KUBELET_REGISTRAR_DIRECTORY_PATH": ("registrar_dir", "/reg", Path("/reg")),
     "KUBELET_PLUGINS_DIRECTORY_PATH": ("plugins_dir", "/plugins", Path("/plugins")),
+    "ADDITIONAL_XIDS_TO_IGNORE": ("health.xid_rules", "13, 31", {13: None, 31: None}),
     "CONSUMABLE_SHARES": ("consumable_shares.counts_memory", "memory", True),
 }
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from dra_gpu.node.health import CLEAR
+from dra_gpu.api.cordon import CLEAR_ANNOTATION
 from dra_gpu_sim.apiserver import resources
 from tests.component.node.node_under_fire import PATIENCE
 
@@ -99,5 +99,5 @@ class Sickness:
     def clear(self, *uuids: str) -> None:
         """Let a person call GPUs well."""
         (node,) = self.api.objects("nodes")
-        changed = node | {"metadata": node["metadata"] | {"annotations": {CLEAR: ",".join(uuids)}}}
+        changed = node | {"metadata": node["metadata"] | {"annotations": {CLEAR_ANNOTATION: ",".join(uuids)}}}
         self.api.store.replace(resources.by_plural("nodes"), "", node["metadata"]["name"], changed, status_only=False)

@@ -31,6 +31,7 @@ def test_a_fatal_xid_keeps_new_claims_away_and_evicts_nobody():
     assert "XID 95 (Uncontained memory error): reset the GPU" in gpu.told.whole.reason
 
 
+@pytest.mark.migration("Taints of sick GPUs")
 @pytest.mark.case("C101")
 def test_a_harmless_xid_after_a_fatal_one_changes_nothing():
     gpu = Gpu()
