@@ -4,6 +4,7 @@
 """
 
 import itertools
+import json
 
 from dra_gpu.api.claim_resize import GROWTH_LABEL
 from dra_gpu.inventory import amounts
@@ -119,6 +120,13 @@ class Objects:
             if bool(status.get("allocation")) != bool(status.get("reservedFor")):
                 return f"claim {one['metadata']['name']} is allocated, and nobody uses it: {status}"
         return ""
+
+    def described(self) -> str:
+        """Return what is there, for whoever reads a failure."""
+        lines = [f"published {self.published()}", f"allocated {self.allocated()}", f"unsettled: {self.unsettled()}"]
+        for kind in ("claimresizes", "resourceclaims", "pods"):
+            lines += [f"{kind} {json.dumps(one)}" for one in self._objects.all(kind)]
+        return "\n".join(lines)
 
     def left(self) -> list[str]:
         """Return what is there though everything was deleted."""

@@ -55,6 +55,7 @@ async def history(directory: Path, seed: int, steps: int) -> None:
                 await told.end()
             except BaseException as error:
                 error.add_note(f"seed {seed}, {steps} steps; the last ones:\n" + "\n".join(told.told[-15:]))
+                error.add_note(told.objects.described())
                 raise
     finally:
         node.destroy()

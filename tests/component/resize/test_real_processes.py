@@ -106,6 +106,6 @@ async def test_a_history_on_real_processes_promises_nothing_twice_and_loses_noth
             await told.run(STEPS)
             await told.end()
         except BaseException as error:
-            error.add_note("\n".join([f"seed {SEED}; the last steps:", *told.told[-15:], told.objects.unsettled()]))
+            error.add_note("\n".join([f"seed {SEED}; the last steps:", *told.told[-15:], told.objects.described()]))
             raise
         await asyncio.sleep(0)
