@@ -72,14 +72,14 @@ def test_by_default_a_sick_gpu_evicts_nobody_and_after_a_reset_it_is_scheduled_a
     assert namespace.container_ids("worker") == before
 
     # The default hold-off is ten minutes: what brings the GPU back is the reset.
+    asked = time.monotonic()
     result = done(kubectl_gpu(plain.cluster, "reset", node, "gpu-1", "-o", "json"))
-    reset_at = time.monotonic()
     namespace.wait_running("next")
-    took = time.monotonic() - reset_at
+    took = time.monotonic() - asked
 
     assert [claim["name"] for claim in result["claims"]] == ["worker"]
     assert taints(plain, "gpu-1") == {}
-    record_property("from the reset to the running pod", f"{took:.1f} s")
+    record_property("from the command, drain and reset included, to the next pod's running", f"{took:.1f} s")
 
 
 @pytest.mark.budget(30)
