@@ -29,7 +29,7 @@ from dra_gpu.claims.record import (
 )
 from dra_gpu.claims.resize import table as resize_table
 from dra_gpu.claims.resize.overlay import Overlay
-from dra_gpu.claims.resize.state import Resize, ShareKey
+from dra_gpu.claims.resize.state import Kept, Resize, ShareKey
 from dra_gpu.claims.share_tables import Shortage
 from dra_gpu.claims.shares import HeldShare, MemoryBudget, MemoryCgroup
 from dra_gpu.claims.steps import SetTimeSlice
@@ -152,14 +152,22 @@ class Journal:
         await self._committer.write(lambda connection: _forget(connection, uid))
 
     async def resizes(self) -> tuple[Resize, ...]:
-        """Return all resizes, also those of claims that are not prepared."""
-        return await self._committer.read(resize_table.every)
+        """Return all resizes of shares, also those of claims that are not prepared."""
+        return tuple(one for one in await self.kept() if isinstance(one, Resize))
 
     async def resizes_of(self, uid: str) -> tuple[Resize, ...]:
         """Return the resizes of a claim's shares."""
+        return tuple(one for one in await self.kept_of(uid) if isinstance(one, Resize))
+
+    async def kept(self) -> tuple[Kept, ...]:
+        """Return what is kept of resizes, and of other settings of what is had whole."""
+        return await self._committer.read(resize_table.every)
+
+    async def kept_of(self, uid: str) -> tuple[Kept, ...]:
+        """Return the same of one claim."""
         return await self._committer.read(lambda connection: resize_table.of_claim(connection, uid))
 
-    async def keep_resize(self, resize: Resize) -> None:
+    async def keep_resize(self, resize: Kept) -> None:
         """Write how far a resize has come, and what it makes of the claim's shares."""
         await self._committer.write(
             lambda connection: resize_table.keep(connection, resize, _planned(connection, resize.uid))
@@ -350,8 +358,7 @@ def _record(connection: sqlite3.Connection, row: tuple[Any, ...], holds: list[Ho
     seq, uid, namespace, name, boot_id, state, note, payload = row
     content = decode_payload(payload)
     planned = content.shares
-    resizes = resize_table.of_claim(connection, uid) if planned else ()
-    overlay = Overlay(planned, resizes)
+    overlay = Overlay(planned, resize_table.of_claim(connection, uid))
     return Record(
         ref=ClaimRef(namespace, name, uid),
         boot_id=boot_id,
@@ -361,7 +368,7 @@ def _record(connection: sqlite3.Connection, row: tuple[Any, ...], holds: list[Ho
         holds=tuple(holds),
         shares=overlay.shares,
         planned=planned,
-        resizes=resizes,
+        resizes=overlay.kept,
         cgroups=share_tables.cgroups(connection, uid) if planned else (),
         lock_keys=content.payload.lock_keys,
         adopted=content.payload.adopted,

@@ -380,9 +380,8 @@ class Preparation:
         blockers = await self._journal.begin(record)
         if blockers:
             return blockers
-        if record.shares:  # as much of them as is in force
-            record = await self._journal.load(ref.uid) or record
-            steps = record.steps
+        record = await self._journal.load(ref.uid) or record  # with as much of it as is in force
+        steps = record.steps
         if in_use:
             await execution.repair(steps, self._machine, until)
             self._tell(record)

@@ -5,7 +5,7 @@ into it survive this release, whatever it does with the record.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +15,7 @@ from dra_gpu.claims import steps as step_codec
 from dra_gpu.claims.outcome import ClaimRef, PreparedDevice
 from dra_gpu.claims.partitions import PartitionHolder
 from dra_gpu.claims.resize.overlay import Overlay
-from dra_gpu.claims.resize.state import Resize
+from dra_gpu.claims.resize.state import Kept
 from dra_gpu.claims.shares import HeldShare, MemoryCgroup
 from dra_gpu.claims.steps import CreateMigInstance, LimitMemory, SetMigMode, Step, UnknownStep
 from dra_gpu.claims.steps.form import Place
@@ -149,7 +149,7 @@ class Record:
         holds: what it holds.
         shares: what of it are parts of GPUs, as much as they have by now.
         planned: the same as they were planned.
-        resizes: what became of them since.
+        resizes: what became of them since, and of settings of what it has whole.
         cgroups: where the memory of its shares is limited; grows as pods join.
         lock_keys: see `Payload`.
         adopted: see `Payload`.
@@ -168,7 +168,7 @@ class Record:
     holds: tuple[Hold, ...] = ()
     shares: tuple[HeldShare, ...] = ()
     planned: tuple[HeldShare, ...] = ()
-    resizes: tuple[Resize, ...] = ()
+    resizes: Sequence[Kept] = ()
     cgroups: tuple[MemoryCgroup, ...] = ()
     lock_keys: tuple[str, ...] = ()
     adopted: bool = False

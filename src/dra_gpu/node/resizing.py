@@ -145,7 +145,7 @@ class NodeResizes:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run(), name="resize-queue")
             while True:
-                known = {resize.key for resize in await self._journal.resizes()}
+                known = {one.key for one in await self._journal.kept()}
                 for key in known | self._objects.keys():
                     self._looks.setdefault(key, _FIRST_LOOK)
                     self._queue.add(key)
@@ -196,13 +196,14 @@ class NodeResizes:
         self._waits[key] = reason
 
     def _on_change(self, change: Change[ClaimResize]) -> None:
-        before, after = (None if one is None else self._resizing.wish(one) for one in (change.before, change.after))
+        before, after = (None if one is None else self._resizing.key_of(one) for one in (change.before, change.after))
         if before is not None:
-            self._objects.pop(before.key, None)
-            self._queue.add(before.key)
-        if after is not None:
-            self._objects[after.key] = (after.namespace, after.name)
-            self._queue.add(after.key)
+            self._objects.pop(before, None)
+            self._queue.add(before)
+        if after is not None and change.after is not None:
+            meta = change.after.metadata
+            self._objects[after] = (meta.namespace, meta.name)
+            self._queue.add(after)
 
     def _on_problem(self, text: str) -> None:
         if text != self._problem:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dra_gpu.claims.resize.state import Resize
+from dra_gpu.claims.resize import settings
+from dra_gpu.claims.resize.state import Kept, Resize, Settings
 from dra_gpu.claims.shares import MEBI, HeldShare, MpsShare, share_name
 from dra_gpu.claims.steps import ShareOnMps, Step, WriteCdiSpec
 from dra_gpu.inventory.amounts import Amounts
@@ -18,15 +19,15 @@ from dra_gpu.mps.service import Limits
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """The resizes of one claim over its planned shares.
+    """What became of one claim, over what was planned.
 
     Attributes:
         planned: its shares as they were planned.
-        resizes: what became of them.
+        kept: what the journal keeps of resizes.
     """
 
     planned: Sequence[HeldShare]
-    resizes: Sequence[Resize]
+    kept: Sequence[Kept]
 
     @property
     def shares(self) -> tuple[HeldShare, ...]:
@@ -35,17 +36,16 @@ class Overlay:
 
     def steps(self, steps: Iterable[Step]) -> tuple[Step, ...]:
         """Return steps that enforce the goals."""
+        found = tuple(steps)
+        for one in self.kept:
+            if isinstance(one, Settings):
+                found = settings.over(found, one)
         by_name = {share_name(share.share_id): share for share in self.planned if self._of(share) is not None}
-        return tuple(self._step(step, by_name) for step in steps) if by_name else tuple(steps)
+        return tuple(self._step(step, by_name) for step in found) if by_name else found
 
     def enforced_memory(self, gpu: str) -> int:
         """Return the bytes to which all shares of the claim on a GPU are limited together."""
         return sum(self._enforced(share) for share in self.planned if share.gpu == gpu)
-
-    def mps_limits(self, share: HeldShare, planned: Limits) -> Limits:
-        """Return what the MPS service should have for a share."""
-        resize = self._of(share)
-        return planned if resize is None else mps_limits(share, planned, resize.goal)
 
     def _step(self, step: Step, by_name: Mapping[str, HeldShare]) -> Step:
         if isinstance(step, ShareOnMps) and step.share.name in by_name:
@@ -73,8 +73,9 @@ class Overlay:
     def _of(self, share: HeldShare) -> Resize | None:
         if share.counted is not None:
             return None
-        found = (one for one in self.resizes if (one.device, one.share_id) == (share.device, share.share_id))
-        return next(found, None)
+        key = (share.device, share.share_id)
+        resizes = (one for one in self.kept if isinstance(one, Resize))
+        return next((one for one in resizes if (one.device, one.share_id) == key), None)
 
 
 def mps_limits(share: HeldShare, planned: Limits, goal: Amounts) -> Limits:

@@ -22,11 +22,13 @@ from dra_gpu.claims.ports import ClaimReader
 from dra_gpu.claims.preparation import Identity, Preparation
 from dra_gpu.claims.reasons import no_room
 from dra_gpu.claims.record import Record, State
+from dra_gpu.claims.resize import settings
 from dra_gpu.claims.resize import wish as wishes
 from dra_gpu.claims.resize.decide import Drop, Enforce, Enforced, Facts, Keep, Presence, Raise, Rest, decide
 from dra_gpu.claims.resize.limits import enforce
 from dra_gpu.claims.resize.report import report
 from dra_gpu.claims.resize.state import Resize, ShareKey
+from dra_gpu.claims.resize.whole import WholeDevices
 from dra_gpu.claims.resize.wish import Wish
 from dra_gpu.claims.steps import Machine
 from dra_gpu.inventory.amounts import Amounts
@@ -108,6 +110,11 @@ class Resizing:
         """Return what an object asks of this node; None where it asks nothing of a share here."""
         return wishes.of(resize, self._identity.driver, self._identity.pool)
 
+    def key_of(self, resize: ClaimResize) -> ShareKey | None:
+        """Return the share or device here that an object is about; None where it is about none."""
+        wish = self.wish(resize)
+        return wish.key if wish is not None else settings.key_of(resize, self._identity.driver, self._identity.pool)
+
     async def visit(self, key: ShareKey, seen: ClaimResize | None) -> Visit:
         """Do what can be done for a share now.
 
@@ -120,6 +127,8 @@ class Resizing:
         """
         until = asyncio.get_running_loop().time() + _LOCK_S
         async with self._claim_locks.hold(key.uid, f"resize of claim {key.uid}", until):
+            if not key.share_id:
+                return await self._visit_whole(key, seen)
             wish = None if seen is None else self.wish(seen)
             found = await self._journal.resizes_of(key.uid)
             before = next((one for one in found if one.key == key), None)
@@ -136,6 +145,12 @@ class Resizing:
                 status = report(after, one.wish, one.facts(), seen, record)
         self._tell(one.before, after, record)
         return Visit(status, resting.waiting, one.before, after)
+
+    async def _visit_whole(self, key: ShareKey, seen: ClaimResize | None) -> Visit:
+        record = await self._journal.load(key.uid)
+        whole = WholeDevices(self._journal, self._machine, self._gpu_locks)
+        outcome = await whole.visit(key, seen, record, self.presence(record))
+        return Visit(outcome.status, outcome.waiting, None, None)
 
     def _tell(self, before: Resize | None, after: Resize | None, record: Record | None) -> None:
         if before is None or after is None or before.limit == after.limit:

@@ -1,4 +1,4 @@
-"""What the journal keeps about the resize of a share. Pure.
+"""What the journal keeps about the resize of a share, or about other settings of what is had whole. Pure.
 
 It outlives the claim's record, a reboot and the object: what was given back is published until the server has less.
 """
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.inventory.amounts import NOTHING, Amounts
 from dra_gpu.mps.service import Limits
 
@@ -18,7 +19,7 @@ class ShareKey:
     Attributes:
         uid: of the claim.
         device: name of the device in the pool.
-        share_id: the scheduler's id of the share.
+        share_id: the scheduler's id of the share; empty for a device that is had whole.
     """
 
     uid: str
@@ -26,7 +27,7 @@ class ShareKey:
     share_id: str
 
 
-class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
+class Resize(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="share"):
     """How far the resize of a share has come.
 
     Attributes:
@@ -78,14 +79,58 @@ class Resize(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.applied == self.goal == self.limit
 
 
-def encode(resize: Resize) -> str:
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="whole"):
+    """How a GPU or partition that a claim has whole is shared among its containers, other than it was planned.
+
+    Attributes:
+        uid: of the claim.
+        device: name of the device in the pool.
+        namespace: of the claim and of the object.
+        name: of the claim and of the object.
+        time_slice: to be set; None for what was planned.
+        former: what was set before the claim, where nothing of the kind was planned.
+        planned: the limits of each process that were planned; None where the claim does not share it by MPS.
+        mps: limits of each process; None for what was planned.
+        accepted: what the MPS service accepted last; None for what was planned.
+        applied: everything is set.
+    """
+
+    uid: str
+    device: str
+    namespace: str
+    name: str
+    time_slice: TimeSliceInterval | None = None
+    former: TimeSliceInterval | None = None
+    planned: Limits | None = None
+    mps: Limits | None = None
+    accepted: Limits | None = None
+    applied: bool = False
+
+    @property
+    def key(self) -> ShareKey:
+        """Which device of which claim."""
+        return ShareKey(self.uid, self.device, "")
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether nothing is other than it was planned."""
+        return self.time_slice is None and self.mps is None
+
+
+Kept = Resize | Settings
+
+
+def encode(kept: Kept) -> str:
     """Return the JSON that the journal keeps."""
-    return msgspec.json.encode(resize).decode()
+    return msgspec.json.encode(kept).decode()
 
 
-def decode(raw: str | bytes) -> Resize | None:
+def decode(raw: str | bytes) -> Kept | None:
     """Read what the journal keeps; None for what a newer release wrote in a way that this one does not understand."""
     try:
-        return msgspec.json.decode(raw, type=Resize)
+        return _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+_decoder: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dra_gpu.claims import share_tables
 from dra_gpu.claims.resize.overlay import Overlay
-from dra_gpu.claims.resize.state import Resize, ShareKey, decode, encode
+from dra_gpu.claims.resize.state import Kept, Resize, ShareKey, decode, encode
 from dra_gpu.claims.share_tables import Shortage
 from dra_gpu.claims.shares import HeldShare
 
@@ -26,17 +26,17 @@ CREATE TABLE IF NOT EXISTS resizes (
 )
 
 
-def every(connection: sqlite3.Connection) -> tuple[Resize, ...]:
-    """Return all resizes that this release understands."""
+def every(connection: sqlite3.Connection) -> tuple[Kept, ...]:
+    """Return everything that this release understands."""
     return _decoded(connection.execute("SELECT payload FROM resizes").fetchall())
 
 
-def of_claim(connection: sqlite3.Connection, uid: str) -> tuple[Resize, ...]:
-    """Return the resizes of a claim's shares."""
+def of_claim(connection: sqlite3.Connection, uid: str) -> tuple[Kept, ...]:
+    """Return what is kept of a claim's devices."""
     return _decoded(connection.execute("SELECT payload FROM resizes WHERE uid = ?", (uid,)).fetchall())
 
 
-def keep(connection: sqlite3.Connection, resize: Resize, planned: Sequence[HeldShare]) -> None:
+def keep(connection: sqlite3.Connection, resize: Kept, planned: Sequence[HeldShare]) -> None:
     """Write a resize, and what it makes of the claim's shares and their cgroups.
 
     Args:
@@ -47,7 +47,7 @@ def keep(connection: sqlite3.Connection, resize: Resize, planned: Sequence[HeldS
     connection.execute(
         "INSERT INTO resizes (uid, device, share_id, payload) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (uid, device, share_id) DO UPDATE SET payload = excluded.payload",
-        (resize.uid, resize.device, resize.share_id, encode(resize)),
+        (resize.uid, resize.device, resize.key.share_id, encode(resize)),
     )
     if planned:
         mirror(connection, resize.uid, planned)
@@ -83,6 +83,6 @@ def drop(connection: sqlite3.Connection, key: ShareKey, planned: Sequence[HeldSh
         mirror(connection, key.uid, planned)
 
 
-def _decoded(rows: Sequence[tuple[str]]) -> tuple[Resize, ...]:
+def _decoded(rows: Sequence[tuple[str]]) -> tuple[Kept, ...]:
     found = (decode(row[0]) for row in rows)
     return tuple(one for one in found if one is not None)
