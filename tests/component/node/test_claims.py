@@ -138,7 +138,7 @@ async def test_a_claim_without_sharing_makes_no_call_that_changes_the_gpu(world)
     await world.prepared(world.claim("job", "gpu-2"))
 
     assert [call.name for call in world.node.calls("*smi*")] == []
-    assert [call.name for call in world.node.calls("nvml*Set*") if "SetWait" not in call.name] == []
+    assert [call.name for call in world.node.calls("nvml*Set*") if "EventSet" not in call.name] == []
 
 
 @pytest.mark.case("C14")
