@@ -21,6 +21,8 @@ REFERENCE = _ROOT / "docs" / "values.md"
 
 _FULLNAME = '{{ include "dra-driver-gpu.fullname" . }}'
 _NAMESPACE = '{{ include "dra-driver-gpu.namespace" . }}'
+# A namespace may be named 123, which is a number in YAML.
+_QUOTED_NAMESPACE = '{{ include "dra-driver-gpu.namespace" . | quote }}'
 _LABELS = '  labels:\n    {{- include "dra-driver-gpu.labels" . | nindent 4 }}\n'
 _ANNOTATIONS = (
     "  {{- with .Values.serviceAccount.annotations }}\n  annotations:\n    {{- toYaml . | nindent 4 }}\n  {{- end }}\n"
@@ -112,7 +114,7 @@ def _document(source: Source, text: str) -> str:
         return text
     text = re.sub(rf"(?m)^(\s*(?:- )?name: ){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
     text = re.sub(rf"(?m)^(\s*resourceNames: \[){_OURS}-", rf"\g<1>{_FULLNAME}-", text)
-    text = re.sub(rf"(?m)^(\s*namespace: ){_OURS}$", rf"\g<1>{_NAMESPACE}", text)
+    text = re.sub(rf"(?m)^(\s*namespace: ){_OURS}$", rf"\g<1>{_QUOTED_NAMESPACE}", text)
     text = re.sub(rf"system:serviceaccount:{_OURS}:{_OURS}-", f"system:serviceaccount:{_NAMESPACE}:{_FULLNAME}-", text)
     text, found = re.subn(r"(?m)^metadata:\n((?:  (?:name|namespace): .*\n)+)", rf"metadata:\n\g<1>{_LABELS}", text)
     if found != 1:
@@ -157,7 +159,7 @@ def _webhook_configuration(text: str) -> str:
         r"(?m)^    clientConfig:\n",
         "    clientConfig:\n"
         '      {{- if eq .Values.webhook.tls.mode "secret" }}\n'
-        "      caBundle: {{ .Values.webhook.tls.secret.caBundle }}\n"
+        "      caBundle: {{ .Values.webhook.tls.secret.caBundle | quote }}\n"
         "      {{- end }}\n",
         text,
     )

@@ -1,5 +1,6 @@
 """The chart as Helm renders it, for the value sets that matter."""
 
+import base64
 import json
 import os
 import subprocess
@@ -24,6 +25,9 @@ HOOK = "helm.sh/hook"
 #: With these values the names are those of the plain manifests.
 PLAIN_NAMES = {"fullnameOverride": "dra-gpu"}
 
+#: As `base64 -w0 ca.crt` prints one.
+CA_BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
+
 #: Where pods of a Deployment run.
 PLACED = {
     "podAnnotations": {"example.com/a": "b"},
@@ -35,7 +39,12 @@ PLACED = {
             "requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"example.com/c": "d"}}}
             ]
-        }
+        },
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "example.com/pool", "operator": "Exists"}]}]
+            }
+        },
     },
     "resources": {"requests": {"cpu": "100m"}},
 }
@@ -91,7 +100,7 @@ VALUE_SETS = {
         }
     },
     "certificate of ones own": {
-        "webhook": {"tls": {"mode": "secret", "secret": {"name": "our-tls", "caBundle": "Y2VydGlmaWNhdGU="}}}
+        "webhook": {"tls": {"mode": "secret", "secret": {"name": "our-tls", "caBundle": CA_BUNDLE}}}
     },
     "one replica of each": {
         component: {"replicas": 1, "podDisruptionBudget": {"enabled": False}} for component in ("controller", "webhook")
@@ -106,6 +115,16 @@ VALUE_SETS = {
     },
     "MPS pods left as they are": {"image": {"tag": "v9.9.9"}, "mps": {"image": {"tag": "v9.9.8"}}},
     "uninstalled whoever holds GPUs": {"uninstallCheck": {"enabled": False}},
+    "names that look like numbers": {
+        "nameOverride": "7",
+        "fullnameOverride": "1e3",
+        "namespaceOverride": "2027",
+        "vendors": {"nvidia": {"nodeLabels": ["true"]}},
+        "imagePullSecrets": [{"name": "42"}],
+        "webhook": {"tls": {"mode": "secret", "secret": {"name": "123", "caBundle": CA_BUNDLE}}},
+        "monitoring": {"dashboard": {"enabled": True}},
+    },
+    "leaving without metrics": {"kubeletPlugin": {"leave": True, "metrics": {"enabled": False}}},
     "leaving the nodes": {
         "kubeletPlugin": {"leave": True, "updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}
     },

@@ -8,13 +8,16 @@ import pytest
 import yaml
 
 from dra_gpu.cdi.extra_edits import load_extra_edits
+from dra_gpu.mps import settings as mps_settings
 from tests.component.deploy.rendering import (
     CHART,
     NAMESPACE,
     RELEASE,
     ROOT,
     VALUE_SETS,
+    Rendered,
     decoding_errors,
+    documents,
     helm,
     rendered,
     template,
@@ -162,21 +165,89 @@ def test_the_notes_say_how_to_see_the_devices_of_each_node():
     assert "kubectl get resourceslices --field-selector spec.driver=gpu.nvidia.com" in notes
 
 
+def test_the_notes_name_pods_by_the_labels_that_they_have():
+    made = helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client", values=VALUE_SETS["names"])
+
+    assert made.returncode == 0, made.stderr
+    assert "kubectl get pods -n elsewhere -l team=platform -o wide" in made.stdout
+
+
 @pytest.mark.parametrize(
     ("values", "namespace", "words"),
     [
         ({}, "default", "install with --namespace dra-gpu"),
         ({"kubeletRoot": "/a/../b"}, NAMESPACE, "give a path without .."),
         ({"kubeletRoot": f"/{'k' * 60}"}, NAMESPACE, "a Unix socket's may have 107"),
+        ({"host": {"devRoot": "/run/../dev"}}, NAMESPACE, "host.devRoot is /run/../dev: give a path without .."),
+        ({"runRoot": f"/{'r' * 42}"}, NAMESPACE, "paths of 108 bytes, and a Unix socket's may have 107"),
         ({"webhook": {"tls": {"mode": "secret"}}}, NAMESPACE, "give webhook.tls.secret.name"),
+        (
+            {"webhook": {"tls": {"mode": "secret", "secret": {"name": "ours", "caBundle": "Y2VydA=="}}}},
+            NAMESPACE,
+            "webhook.tls.secret.caBundle is no certificate",
+        ),
+        (
+            {"webhook": {"tls": {"mode": "cert-manager", "certManager": {"issuerKind": "ClusterIssuer"}}}},
+            NAMESPACE,
+            "give its name as webhook.tls.certManager.issuerName",
+        ),
+        ({"webhook": {"containerPort": 8080}}, NAMESPACE, "are both 8080"),
+        ({"kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxSurge": 0}}}}, NAMESPACE, "neither maxSurge nor"),
+        ({"kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}}}, NAMESPACE, "has both"),
+        ({"controller": {"leaderElection": {"renewDeadline": "15s"}}}, NAMESPACE, "must be longer than renewDeadline"),
     ],
-    ids=["default namespace", "path with ..", "sockets' paths too long", "a Secret without a name"],
+    ids=[
+        "default namespace",
+        "path with ..",
+        "sockets' paths too long",
+        "another path with ..",
+        "pipes' paths too long",
+        "a Secret without a name",
+        "a CA that is none",
+        "a cluster's issuer without a name",
+        "two servers on one port",
+        "an upgrade that cannot begin",
+        "an upgrade that Kubernetes refuses",
+        "two leaders at once",
+    ],
 )
 def test_what_would_never_work_is_refused_with_the_way_out(values, namespace, words):
     made = template(values, namespace=namespace)
 
     assert made.returncode != 0
     assert words in made.stderr
+
+
+def test_a_run_root_as_long_as_sockets_allow_is_taken_by_chart_and_service():
+    made = template({"runRoot": f"/{'r' * 41}"})
+
+    assert made.returncode == 0, made.stderr
+    (container,) = Rendered(tuple(documents(made.stdout))).one("DaemonSet", "-mps")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert mps_settings.parse(container["args"][1:], {}) is not None
+
+
+@pytest.mark.parametrize("strategy", [{"maxSurge": "25%"}, {"maxSurge": 0, "maxUnavailable": 1}])
+def test_an_upgrade_goes_through_the_nodes_as_fast_as_one_likes(strategy):
+    made = template({"kubeletPlugin": {"updateStrategy": {"rollingUpdate": strategy}}})
+
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize("name", ["leaving the nodes", "leaving without metrics"])
+def test_a_pod_that_leaves_its_node_says_when_it_has_whoever_wants_metrics_or_not(name):
+    (container,) = rendered(name).one("DaemonSet", "-node-nvidia")["spec"]["template"]["spec"]["containers"]
+
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_the_check_before_an_uninstall_runs_on_nodes_for_the_controller_and_no_replica_keeps_it_away():
+    controller = rendered("everything").one("Deployment", "-controller")["spec"]["template"]["spec"]
+    check = rendered("everything").one("Job", "-uninstall-check")["spec"]["template"]["spec"]
+
+    assert check["nodeSelector"] == controller["nodeSelector"]
+    assert check["affinity"] == {"nodeAffinity": controller["affinity"]["nodeAffinity"]}
 
 
 def test_the_default_namespace_is_for_those_who_insist():

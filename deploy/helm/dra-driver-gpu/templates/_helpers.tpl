@@ -34,9 +34,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.selectorLabelsOverride -}}
 {{- toYaml .Values.selectorLabelsOverride -}}
 {{- else -}}
-app.kubernetes.io/name: {{ include "dra-driver-gpu.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "dra-driver-gpu.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
+{{- end -}}
+
+{{- /* The same as one argument of kubectl */ -}}
+{{- define "dra-driver-gpu.selector" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := include "dra-driver-gpu.selectorLabels" . | fromYaml -}}
+{{- $pairs = append $pairs (printf "%s=%s" $key $value) -}}
+{{- end -}}
+{{- join "," $pairs -}}
 {{- end -}}
 
 {{- define "dra-driver-gpu.image" -}}
@@ -79,7 +88,7 @@ nodeAffinity:
     nodeSelectorTerms:
       {{- range .nodeLabels }}
       - matchExpressions:
-          - {key: {{ . }}, operator: In, values: ["true"]}
+          - {key: {{ . | quote }}, operator: In, values: ["true"]}
       {{- end }}
 {{- end -}}
 {{- end -}}
