@@ -126,6 +126,18 @@ def test_an_unknown_device_is_refused_with_what_is_wrong_on_the_node():
 
 
 @pytest.mark.case("C155")
+@pytest.mark.parametrize("device", ["gpu-1", "gpu-1-shared", "gpu-1-monitor"])
+def test_a_device_of_a_gpu_that_is_lost_is_refused_and_those_of_others_are_not(device):
+    inventory = inventory_of([gpu(0)], [SickGpu("0000:11:00.0", "GPU is lost, reset it", gpu(1).uuid, gpu(1))])
+
+    refused = plan(result(device, admin=device.endswith("monitor")), inventory=inventory)
+
+    assert refused.retryable
+    assert f"device {device}" in refused.message
+    assert "cannot be used: GPU is lost, reset it" in refused.message
+    assert isinstance(plan("gpu-0", inventory=inventory), Plan)
+
+
 def test_a_monitor_without_admin_access_is_refused():
     refusal = plan("gpu-0-monitor")
     for word in ("gpu-0-monitor", "adminAccess: true", "gpu.nvidia.com"):

@@ -48,7 +48,7 @@ LONG = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval":
 
 def inventory_of(gpus: Sequence[Gpu], sick: Sequence[SickGpu] = (), options: ViewOptions | None = None, ours=()):
     """Return the `gpu`, `shared` and `monitor` views of some GPUs, or those that `options` name."""
-    names = naming.assign({}, gpus)
+    names = naming.assign({}, [*gpus, *(one.last for one in sick if one.last is not None)])
     scan = Scan(gpus=tuple(gpus), sick=tuple(sick))
     return views.build(scan, names, options or ViewOptions(VIEWS), ours).inventory
 

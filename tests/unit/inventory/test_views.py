@@ -1,7 +1,7 @@
 import pytest
 
 from dra_gpu.inventory import naming, slices, validation, views
-from dra_gpu.inventory.model import DriverVersions, Fabric, NvLink, Scan, View
+from dra_gpu.inventory.model import DriverVersions, Fabric, NvLink, Scan, SickGpu, View
 from dra_gpu.inventory.options import DEFAULT_VIEWS, ViewOptions
 from tests.unit.inventory.builders import gpu, switched
 
@@ -26,6 +26,27 @@ def test_the_order_does_not_depend_on_the_order_of_enumeration():
     gpus = [gpu(0), gpu(1), gpu(2)]
 
     assert layout(reversed(gpus)).inventory.devices == layout(gpus).inventory.devices
+
+
+def test_a_lost_gpu_is_published_as_it_was_and_does_not_work():
+    gpus = (gpu(0), gpu(1))
+    lost = SickGpu("0000:11:00.0", "fallen off the bus", gpu(1).uuid, gpu(1))
+
+    built = views.build(Scan(VERSIONS, (gpu(0),), (lost,)), naming.assign({}, gpus), ViewOptions(WHOLE))
+
+    assert built.inventory.devices == layout(gpus).inventory.devices
+    assert built.counter_sets == layout(gpus).counter_sets
+    assert (list(built.inventory.gpus), list(built.inventory.lost)) == ([gpu(0).uuid], [gpu(1).uuid])
+    assert built.inventory.known_gpu(gpu(1).uuid) == gpu(1)
+
+
+def test_a_gpu_that_works_is_not_lost_whatever_a_twin_of_it_says():
+    twin = SickGpu("index 1", "NVML gives it the UUID of GPU 0", gpu(0).uuid, gpu(0))
+
+    built = views.build(Scan(VERSIONS, (gpu(0),), (twin,)), naming.assign({}, [gpu(0)]), ViewOptions(WHOLE))
+
+    assert built.inventory.lost == {}
+    assert list(built.inventory.devices) == ["gpu-0", "gpu-0-monitor"]
 
 
 def test_a_whole_gpu_takes_all_of_its_counter_set():
