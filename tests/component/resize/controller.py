@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from dra_gpu.controller.resizes.starting import Rules
 from dra_gpu.controller.resizes.resizer import Resizer
+from dra_gpu.controller.resizes.starting import Rules
 from tests.component.resize.memory_api import MemoryApi
 from tests.component.resize.mortality import DeathError, Fate
 
