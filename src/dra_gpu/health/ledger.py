@@ -5,7 +5,7 @@ reported while it was under way.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
@@ -82,9 +82,13 @@ class HealthLedger:
         return tuple(self._faults.values())
 
     def restore(self, gpus: Iterable[GpuFaults]) -> None:
-        """Take what an earlier run knew; what is known already is newer."""
+        """Take what an earlier run knew, or another instance; where something is known already, that is newer."""
         for gpu in gpus:
-            self._faults.setdefault(gpu.gpu, gpu)
+            known = self._faults.get(gpu.gpu)
+            if known is None:
+                self._faults[gpu.gpu] = replace(gpu, seen=False)
+            elif not known.memorable:
+                self._faults[gpu.gpu] = replace(known, whole=gpu.whole, instances=gpu.instances, epoch=gpu.epoch)
         self._tell()
 
     def present(self, gpus: Iterable[str]) -> None:

@@ -103,7 +103,7 @@ class HealthMonitor:
     _complaints: dict[str, str] = field(default_factory=dict)
 
     def restore(self) -> None:
-        """Take what an earlier run knew; call it before anything is published."""
+        """Take what an earlier run knew, or whoever published before; call it before anything is published."""
         try:
             known = self.store.load()
         except HealthStoreError as error:
@@ -170,13 +170,17 @@ class HealthMonitor:
         self.ledger.monitored(gpus)
 
     async def _watch(self) -> None:
-        clock, wait = asyncio.get_running_loop().time, self.times.first_wait
+        clock, wait, behind = asyncio.get_running_loop().time, self.times.first_wait, True
         while True:
             self._changed.clear()
             gpus = tuple(self.gpus())
             if not gpus or not self.may_write():
+                behind = True
                 await _set_or(self._changed, self.times.soon)
                 continue
+            if behind:  # another instance may have written until now, and has heard what this one has not
+                self.restore()
+                behind = False
             began = clock()
             problem = await self._watch_these(gpus)
             if not problem:

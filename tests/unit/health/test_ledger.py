@@ -135,6 +135,20 @@ def test_what_is_restored_late_does_not_hide_what_happened_since(ledger):
     assert verdicts(ledger)[GPU] == "Unhealthy"
 
 
+def test_what_another_instance_has_heard_is_taken_by_the_one_that_follows_it(ledger):
+    look(ledger, probe())
+    gpu = Gpu()
+    gpu.looks(0)
+    gpu.happens(xid(95), 1)
+
+    ledger.restore([gpu.faults])
+    look(ledger, probe())
+
+    assert verdicts(ledger)[GPU] == "Unhealthy"
+    look(ledger, probe(reset_mark="b"))
+    assert verdicts(ledger)[GPU] == "Healthy"
+
+
 def test_gpus_whose_events_are_not_seen_are_marked_and_a_lost_one_is_not(ledger):
     ledger.happened(lost(OTHER_GPU), None)
 

@@ -2,16 +2,17 @@
 
 import asyncio
 import contextlib
+import dataclasses
 
 import pytest
 
 from dra_gpu.health.ledger import HealthLedger
 from dra_gpu.health.monitor import HealthMonitor, MonitorTimes
 from dra_gpu.health.policy import HealthPolicy
-from dra_gpu.health.store import HealthStore
+from dra_gpu.health.store import HealthStore, Remembered
 from dra_gpu.health.verdicts import Evict
 from dra_gpu.vendors.base import FailureKind, VendorError
-from tests.unit.health.reports import BOOT, DRIVER, SMALL, lost, probe, xid
+from tests.unit.health.reports import BOOT, DRIVER, SMALL, Gpu, lost, probe, xid
 from tests.unit.inventory.builders import gpu
 
 SECONDS = 20
@@ -296,6 +297,21 @@ async def test_whoever_publishes_watches_until_it_hands_over(world):
         world.may_write = False
         async with asyncio.timeout(SECONDS):
             await world.vendor.left.wait()
+
+
+async def test_the_instance_that_begins_to_publish_takes_what_the_one_before_has_written(world):
+    uuid = world.gpus[0].uuid
+    world.may_write = False
+    async with world.running():
+        await world.until(lambda: world.ledger.states() and world.verdicts() == ["Healthy", "Healthy"])
+        other = Gpu()
+        other.happens(xid(95), at=1)
+        world.store.save(Remembered((dataclasses.replace(other.faults, gpu=uuid),), "GPU-9"))
+
+        world.may_write = True
+
+        await world.until(lambda: world.verdicts() == ["Unhealthy", "Healthy"])
+        assert world.monitor.clear("GPU-9") == ()
 
 
 async def test_a_request_to_clear_acts_once_also_over_a_restart(world):
