@@ -111,9 +111,11 @@ class Changes:
 
     async def _unmark(self, view: View) -> View:
         rest = [one for one in view.resize.metadata.finalizers if one != FINALIZER]
-        await self._patch(view, {"metadata": {"finalizers": rest}})
-        _log.info("nothing of the resize is left", resize=_named(view))
-        raise OutdatedError("gone")
+        left = await self._patch(view, {"metadata": {"finalizers": rest}})
+        if view.deleting:
+            _log.info("nothing of the resize is left", resize=_named(view))
+            raise OutdatedError("gone")
+        return left
 
     async def _patch(self, view: View, body: dict[str, dict[str, object]]) -> View:
         meta = view.resize.metadata

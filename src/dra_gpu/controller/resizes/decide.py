@@ -44,10 +44,9 @@ _NAME_LENGTH: Final = 52
 
 def decide(view: View, rules: Rules) -> Step:
     """Return the next step for a resize."""
-    mark = starting.mark(view)
-    if mark is not None:
-        return mark
-    return starting.begin(view, rules) if view.target is None else _Work.of(view, rules).step()
+    if view.target is None:
+        return starting.begin(view, rules)
+    return starting.mark(view) or _Work.of(view, rules).step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +246,7 @@ class _Work:
             wants=self.wants.amounts,
             permitted=permitted,
             need=self._need if self._is_growing else _NOTHING,
+            request=self._request if self._is_growing else _NOTHING,
             unschedulable=objects.unschedulable(pod) if pod is not None else None,
             full=len(self.view.ledger) >= MOST_GROWTHS,
         )

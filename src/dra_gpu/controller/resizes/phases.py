@@ -21,7 +21,8 @@ class Situation:
         whole: the device is had whole.
         wants: T.
         permitted: P.
-        need: what the scheduler is asked for.
+        need: what is missing.
+        request: what the scheduler is asked for: no less than the least that a request may ask for.
         unschedulable: what it says of that.
         full: there are as many growths as there may be.
     """
@@ -32,6 +33,7 @@ class Situation:
     wants: Amounts
     permitted: Amounts
     need: Amounts
+    request: Amounts
     unschedulable: str | None
     full: bool
 
@@ -121,6 +123,13 @@ def _of_growth(view: View, situation: Situation) -> Said:
         )
     if view.obstacle:
         return Said(Phase.INSUFFICIENT_CAPACITY, "NotAdmitted", f"{need} more cannot be asked for: {view.obstacle}")
+    if situation.unschedulable is not None and view.free is not None and situation.request.within(view.free):
+        return Said(
+            Phase.INSUFFICIENT_CAPACITY,
+            "NotScheduled",
+            f"{need} more is wanted and free on {where}, but the scheduler does not give it (a taint, or the node's "
+            f"pods and processors?): {situation.unschedulable}",
+        )
     if situation.unschedulable is not None:
         free = f"{view.free.text()} is free on" if view.free is not None else "there is too little on"
         return Said(

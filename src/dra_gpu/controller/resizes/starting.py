@@ -45,7 +45,7 @@ def begin(view: View, rules: Rules) -> Step:
     """Find the device, or say why there is none."""
     left = [one for one in view.growths if objects.is_held(one, view.name)]
     if view.deleting and not view.has_entry and (view.claim is None or not left):
-        return Unreserve(left[0]) if left else Unmark()
+        return Unreserve(left[0]) if left else _unmark(view)
     claim = view.claim
     name = f"{view.resize.metadata.namespace}/{view.name}"
     if claim is None:
@@ -59,6 +59,9 @@ def begin(view: View, rules: Rules) -> Step:
     if isinstance(found, Refusal) or (isinstance(wants, Refusal) and not view.deleting):
         assert isinstance(wants, Refusal)
         return _said(view, Phase.REFUSED, wants.reason, wants.message)
+    marked = mark(view)
+    if marked is not None:
+        return marked
     if not isinstance(wants, Wanted):
         wants = Wanted(own(found.result))
     allocated = own(found.result)
@@ -84,6 +87,9 @@ def begin(view: View, rules: Rules) -> Step:
 
 
 def _said(view: View, phase: Phase, reason: str, message: str) -> Step:
+    nothing_begun = not view.has_entry and not any(objects.is_held(one, view.name) for one in view.growths)
+    if nothing_begun and FINALIZER in view.resize.metadata.finalizers:
+        return _unmark(view)  # who removes the driver finds no object that nobody lets go
     status = replace(
         view.resize.status,
         observed_generation=view.resize.metadata.generation,
@@ -93,3 +99,7 @@ def _said(view: View, phase: Phase, reason: str, message: str) -> Step:
     )
     again = None if phase is Phase.REFUSED else UNHEARD_SECONDS
     return Write(status) if status != view.resize.status else Rest(again)
+
+
+def _unmark(view: View) -> Step:
+    return Unmark() if FINALIZER in view.resize.metadata.finalizers else Rest()

@@ -3,9 +3,9 @@
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.kubernetes_api import Listing
 from dra_gpu.apiserver.resources import CLAIM_RESIZES
-from dra_gpu.controller.resizes.starting import Rules
 from dra_gpu.controller.resizes.objects import CLAIMS, PODS
 from dra_gpu.controller.resizes.resizer import Key, Resizer
+from dra_gpu.controller.resizes.starting import Rules
 from tests.unit.controller.resizes.cluster import NAMESPACE, Cluster
 
 KEY = Key(NAMESPACE, "training")
