@@ -136,7 +136,7 @@ class GpuFaults:
         seen: it has been looked at since the process started.
         lost: the last look, or an event since, says that it is gone.
         gone: the last look did not find it; one that comes back was reset, or bound anew.
-        silent: how many looks in a row it has not answered.
+        doubtful: how many looks in a row it has not answered, or could not be read as it should.
     """
 
     gpu: str
@@ -149,7 +149,7 @@ class GpuFaults:
     seen: bool = False
     lost: bool = False
     gone: bool = False
-    silent: int = 0
+    doubtful: int = 0
 
     @property
     def memorable(self) -> bool:

@@ -16,8 +16,8 @@ from dra_gpu.vendors.health import HealthEvent, HealthEventKind, HealthProbe, Re
 
 NOTICE_STANDS = timedelta(minutes=1)
 """A notice is not replaced by another one for so long: a workload that fails in many ways must not rewrite slices."""
-SILENT_LOOKS = 2
-"""So many looks in a row without an answer are a fault; one may be a busy node."""
+DOUBTFUL_LOOKS = 2
+"""So many looks in a row without an answer, or with something that is wrong, are a fault; one may be a busy node."""
 _ACTIONS = {
     RecoveryAction.RESET: (Severity.FATAL, "reset the GPU"),
     RecoveryAction.REBOOT: (Severity.FATAL, "reboot the node"),
@@ -81,13 +81,13 @@ class HealthPolicy:
             counter=gpu.counter if probe.counter is None else probe.counter,
             seen=True,
             gone=probe.lost or (gpu.gone and probe.unresponsive),
-            silent=gpu.silent + 1 if probe.unresponsive else 0,
+            doubtful=gpu.doubtful + 1 if probe.unresponsive or probe.problem else 0,
             lost=probe.lost if current else gpu.lost or probe.lost,
         )
         if current:
             seen = seen.each(lambda part: _settled(part, epoch))
         whole = seen.whole if seen.whole.since is not None else replace(seen.whole, since=now)
-        for fault in _of_probe(probe, epoch, now, silent=seen.silent):
+        for fault in _of_probe(probe, epoch, now, doubtful=seen.doubtful):
             whole = self._worse(whole, fault, now)
         seen = replace(seen, whole=whole)
         if current and probe.good:
@@ -169,16 +169,16 @@ def _settled(part: Part, epoch: int) -> Part:
     return replace(part, faults=tuple(faults))
 
 
-def _of_probe(probe: HealthProbe, epoch: int, now: datetime, silent: int) -> Iterator[Fault]:
+def _of_probe(probe: HealthProbe, epoch: int, now: datetime, doubtful: int) -> Iterator[Fault]:
     def fault(kind: FaultKind, severity: Severity, text: str, value: str = "") -> Fault:
         return Fault(kind, severity, value, text, _whole_seconds(now), now, epoch)
 
     if probe.lost:
         text = f"the GPU is lost: {probe.problem or 'reset it, or reboot the node'}"
         yield fault(FaultKind.LOST, Severity.LOST, text)
-    elif silent >= SILENT_LOOKS:
+    elif doubtful >= DOUBTFUL_LOOKS and probe.unresponsive:
         yield fault(FaultKind.UNRESPONSIVE, Severity.CORDON, "the GPU does not answer: reset it if this lasts")
-    elif probe.problem:
+    elif doubtful >= DOUBTFUL_LOOKS:
         yield fault(FaultKind.PROBLEM, Severity.CORDON, probe.problem)
     if probe.fabric_problem:
         yield fault(FaultKind.FABRIC, Severity.CORDON, probe.fabric_problem)

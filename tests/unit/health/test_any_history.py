@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dra_gpu.health.faults import FaultKind, GpuFaults
-from dra_gpu.health.policy import HealthPolicy
+from dra_gpu.health.policy import DOUBTFUL_LOOKS, HealthPolicy
 from dra_gpu.health.recovery import RecoveryRules
 from dra_gpu.health.state import Effect, Verdict
 from dra_gpu.health.tainting import MAX_TAINTS
@@ -59,6 +59,7 @@ class GpuHistory(RuleBasedStateMachine):
         self.boot = BOOT
         self.resets, self.noticed = 0, None  # a first look has nothing to compare with
         self.gone = False
+        self.doubtful = 0
         self.troubles = {}
         self.well_for_sure = False
         self.evict = Evict.NEVER
@@ -67,7 +68,7 @@ class GpuHistory(RuleBasedStateMachine):
         self.troubles[what] = Trouble(self.time, settled)
         self.well_for_sure = False
 
-    def looked(self, *, found=True, current=True):
+    def looked(self, *, found=True, current=True, doubtful=False):
         """Reckon with a look: it notices resets, and that a GPU is back, which nothing but a reset brings about."""
         if self.noticed not in (None, self.resets) or (self.gone and found):
             for trouble in self.troubles.values():
@@ -76,6 +77,7 @@ class GpuHistory(RuleBasedStateMachine):
             for trouble in self.troubles.values():
                 trouble.settled = True
         self.noticed, self.gone = self.resets, not found
+        self.doubtful = self.doubtful + 1 if doubtful else 0
 
     @rule(seconds=st.floats(0, 900))
     def time_passes(self, seconds):
@@ -127,8 +129,10 @@ class GpuHistory(RuleBasedStateMachine):
         what, facts = fact
         probe = HealthProbe(**{"gpu": GPU, "reset_mark": str(self.resets), **facts})
         self.faults = self.policy.looked(self.faults, probe, self.boot, after(self.time), current=True)
-        self.looked(found=what != "lost")
-        self.wrong(what, settled=True)
+        self.looked(found=what != "lost", doubtful=what == "problem")
+        if what != "problem" or self.doubtful >= DOUBTFUL_LOOKS:
+            self.wrong(what, settled=True)
+        self.well_for_sure = False
 
     @rule()
     def a_look_that_began_before_something_serious(self):

@@ -161,7 +161,6 @@ def test_the_action_that_is_wanted_now_is_the_one_that_is_told():
     ("facts", "taint"),
     [
         ({"lost": True}, "gpu-lost"),
-        ({"problem": "memory rows failed"}, "hardware-problem"),
         ({"fabric_problem": "unhealthy routes"}, "fabric-problem"),
     ],
 )
@@ -174,15 +173,23 @@ def test_what_a_look_finds_wrong_keeps_new_claims_away(facts, taint):
     assert gpu.told.whole.verdict is Verdict.UNHEALTHY
 
 
-def test_one_look_without_an_answer_may_be_a_busy_node_two_are_a_fault():
+@pytest.mark.parametrize(
+    ("facts", "taint"),
+    [
+        ({"unresponsive": True, "recovery_action": None, "reset_mark": ""}, "unresponsive"),
+        ({"problem": "memory rows failed"}, "hardware-problem"),
+    ],
+)
+def test_one_look_that_did_not_go_well_may_be_a_busy_node_two_are_a_fault(facts, taint):
     gpu = Gpu()
     gpu.looks(1)
 
-    gpu.looks(2, unresponsive=True, recovery_action=None, reset_mark="")
+    gpu.looks(2, **facts)
     assert gpu.taints() == {}
-    gpu.looks(3, unresponsive=True, recovery_action=None, reset_mark="")
+    gpu.looks(3, **facts)
 
-    assert gpu.taints() == {"unresponsive": ("", "NoSchedule")}
+    assert gpu.taints() == {taint: ("", "NoSchedule")}
+    assert gpu.told.whole.verdict is Verdict.UNHEALTHY
 
 
 def test_a_lost_gpu_is_lost_from_the_event_on_until_a_look_finds_it():

@@ -118,7 +118,7 @@ def test_a_harmless_error_does_not_prolong_it():
 def test_only_a_good_look_ends_it():
     gpu = sick_gpu()
 
-    gpu.looks(700, problem="memory rows failed")
+    gpu.looks(700, fabric_problem="unhealthy routes")
     gpu.looks(1000)
     assert not is_well(gpu), "what the look found begins a hold-off of its own"
     gpu.looks(1301)
