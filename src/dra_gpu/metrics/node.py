@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge
 from dra_gpu.metrics.gpu_health import GpuHealthMetrics
 from dra_gpu.metrics.lag import LoopLag
 from dra_gpu.metrics.registry import Registry, Snapshot
+from dra_gpu.metrics.resizes import ResizeMetrics
 
 PREPARE, UNPREPARE = "prepare", "unprepare"
 _CLAIM = ("namespace", "claim", "gpu")
@@ -94,6 +95,7 @@ class NodeMetrics:
         dropped: what was lost of each queue.
         usage: what claims use.
         health: how well GPUs are.
+        resizes: how far they are.
     """
 
     calls: CallMetrics
@@ -112,6 +114,7 @@ class NodeMetrics:
     dropped: Snapshot
     usage: "UsageMetrics"
     health: GpuHealthMetrics
+    resizes: ResizeMetrics
 
     @classmethod
     def of(cls, registry: Registry, driver: str) -> "NodeMetrics":
@@ -168,11 +171,13 @@ class NodeMetrics:
                 "dra_gpu_queue_dropped_total",
                 "counter",
                 "What was given up since too much waited, or it failed too often: claim-statuses (the next start says "
-                "them again), events, waiting-claims (their pods are tried again by the kubelet alone)",
+                "them again), events, waiting-claims (their pods are tried again by the kubelet alone), resizes (all "
+                "are looked at again within seconds)",
                 ("queue",),
             ),
             usage=UsageMetrics.of(registry),
             health=GpuHealthMetrics.of(registry),
+            resizes=ResizeMetrics.of(registry),
         )
 
 

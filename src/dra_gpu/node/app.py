@@ -252,7 +252,9 @@ class NodePlugin:
             ),
             publishing=publishing,
             ready=ready,
-            listeners=Listeners(telling.of_claim),
+            listeners=Listeners(telling.of_claim, observer.metrics.resizes.seconds.observe)
+            if observer
+            else Listeners(telling.of_claim),
         )
         paths = self._socket_paths(vendor.driver_name)
         claims = EngineService(engine, ready, waiting, observer.metrics.calls if observer else None)
@@ -329,6 +331,7 @@ class NodePlugin:
                     machine.known_instance,
                     health,
                     resets.counts,
+                    resizes,
                     mps,
                 )
             )

@@ -13,6 +13,7 @@ from dra_gpu.inventory.model import MigInstance, MigPlacement
 from dra_gpu.mps.service import MpsService
 from dra_gpu.node.health import NodeHealth
 from dra_gpu.node.publishing import Publishing
+from dra_gpu.node.resizing import NodeResizes
 from dra_gpu.node.waiting_claims import WaitingClaims
 from dra_gpu.vendors.base import Vendor
 
@@ -35,6 +36,7 @@ class Observed:
         instance_of: returns the GPU instance behind a partition, as far as it is known without a call.
         health: of the GPUs.
         resets: how often GPUs were reset, by UUID and result.
+        resizes: of shares.
         mps: the MPS service, where there is one.
     """
 
@@ -51,4 +53,5 @@ class Observed:
     instance_of: Callable[[str, MigPlacement], MigInstance | None]
     health: NodeHealth
     resets: Mapping[tuple[str, str], int]
+    resizes: NodeResizes
     mps: MpsService | None

@@ -8,7 +8,7 @@ from dra_gpu.metrics.endpoint import Endpoint, routes
 from dra_gpu.metrics.health import Check
 from dra_gpu.metrics.node import NodeMetrics
 from dra_gpu.metrics.registry import Registry
-from dra_gpu.node import figures, health_figures
+from dra_gpu.node import figures, health_figures, resize_figures
 from dra_gpu.node.observed import Observed
 from dra_gpu.node.usage_meter import PodsOfClaims, UsageMeter
 
@@ -93,7 +93,8 @@ class NodeObserver:
         it, metrics = self._observed, self.metrics
         if it is None:
             return
-        metrics.watch_age.replace({("resourceslices",): it.publisher.watch_age})
+        ages = {("resourceslices",): it.publisher.watch_age, ("claimresizes",): it.resizes.watch_age}
+        metrics.watch_age.replace({key: age for key, age in ages.items() if age is not None})
         metrics.registered.set(it.registered())
         metrics.published.set(it.publisher.settled.is_set())
         metrics.events_dropped.set(it.events.dropped)
@@ -101,6 +102,7 @@ class NodeObserver:
             {
                 ("claim-statuses",): float(it.statuses.dropped),
                 ("events",): float(it.events.dropped),
+                ("resizes",): float(it.resizes.dropped),
                 ("waiting-claims",): float(it.waiting.dropped),
             }
         )
@@ -118,6 +120,7 @@ class NodeObserver:
         metrics.health.resets.replace(
             {(names.get(uuid, uuid), result): float(count) for (uuid, result), count in it.resets.items()}
         )
+        resize_figures.show(metrics.resizes, inventory, await it.journal.resizes(), it.resizes.reasons)
         has = figures.capacity_of(inventory)
         held = figures.held_of(inventory, records, it.journal.boot_id)
         free = {uuid: {name: one - held[uuid][name] for name, one in amounts.items()} for uuid, amounts in has.items()}

@@ -64,11 +64,11 @@ class Listeners:
 
     Attributes:
         event: of a claim: kind, reason and note.
-        visited: of each visit.
+        took: seconds from the wish to the limit.
     """
 
     event: Callable[[ClaimRef, Kind, str, str], None]
-    visited: Callable[[Visit], None] = lambda _visit: None
+    took: Callable[[float], None] = lambda _seconds: None
 
 
 async def offered(journal: Journal) -> dict[ShareKey, Amounts]:
@@ -121,8 +121,20 @@ class NodeResizes:
         self._queue: WorkQueue[ShareKey] = WorkQueue(self._work, workers=_WORKERS)
         self._objects: dict[ShareKey, tuple[str, str]] = {}
         self._looks: dict[ShareKey, float] = {}
-        self._waits: dict[ShareKey, str] = {}
+        self._asked: dict[ShareKey, tuple[Amounts, float]] = {}
+        self.reasons: dict[ShareKey, str] = {}
+        """Why shares are not as wanted; empty where they are."""
         self._problem = ""
+
+    @property
+    def watch_age(self) -> float | None:
+        """Seconds since the server was last heard of about ClaimResizes; None where it may not know the kind at all."""
+        return self._reflector.age if self._reflector.synced.is_set() else None
+
+    @property
+    def dropped(self) -> int:
+        """How many visits were given up; the next round makes up for them."""
+        return self._queue.dropped
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -180,23 +192,28 @@ class NodeResizes:
             return  # it is gone, or another one has its name: the watch says so
 
     def _tell(self, key: ShareKey, visit: Visit) -> None:
-        self._listeners.visited(visit)
         after, before, status = visit.after, visit.before, visit.status
         if after is None:
-            self._waits.pop(key, None)
+            self.reasons.pop(key, None)
+            self._asked.pop(key, None)
             return
         ref = ClaimRef(after.namespace, after.name, after.uid)
         if before is not None and before.limit != after.limit:
             note = f"{after.device}: at most {after.limit.text()} (before: {before.limit.text()}) by its ClaimResize"
             self._listeners.event(ref, "Normal", "Resized", note)
+        asked = self._asked.get(key)
+        if asked is not None and asked[0] == after.limit:
+            del self._asked[key]
+            self._listeners.took(asyncio.get_running_loop().time() - asked[1])
         reason = "" if status is None else status.reason
-        if reason and reason != self._waits.get(key):
+        if reason and reason != self.reasons.get(key):
             assert status is not None
             self._listeners.event(ref, "Warning", f"Resize{reason}", f"{after.device}: {status.message}")
-        self._waits[key] = reason
+        self.reasons[key] = reason
 
     def _on_change(self, change: Change[ClaimResize]) -> None:
         before, after = (None if one is None else self._resizing.key_of(one) for one in (change.before, change.after))
+        self._note_wish(change)
         if before is not None:
             self._objects.pop(before, None)
             self._queue.add(before)
@@ -204,6 +221,12 @@ class NodeResizes:
             meta = change.after.metadata
             self._objects[after] = (meta.namespace, meta.name)
             self._queue.add(after)
+
+    def _note_wish(self, change: Change[ClaimResize]) -> None:
+        """Remember since when something else is wanted of a share."""
+        before, after = (None if one is None else self._resizing.wish(one) for one in (change.before, change.after))
+        if before is not None and after is not None and before.wanted != after.wanted:
+            self._asked[after.key] = after.wanted, asyncio.get_running_loop().time()
 
     def _on_problem(self, text: str) -> None:
         if text != self._problem:
