@@ -127,9 +127,9 @@ class DeadlineError(UnavailableError):
 
 
 class WatchIdleError(UnavailableError):
-    """A watch said nothing, not even a bookmark, for longer than a live connection can."""
+    """A watch that the server took has said nothing: nothing changes, or the connection is half open."""
 
-    remedy = "the connection is half open; reopened by itself"
+    remedy = "opened anew by itself"
 
 
 class LineTooLongError(ApiError):

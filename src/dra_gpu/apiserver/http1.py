@@ -191,7 +191,7 @@ class HttpPool:
         except TimeoutError as error:
             raise TransportError(f"no connection to {where.server} within {_CONNECT_SECONDS:.0f} s") from error
         except OSError as error:
-            raise TransportError(f"no connection to {where.server}: {error}") from error
+            raise TransportError(f"no connection to {where.server}: {str(error) or type(error).__name__}") from error
         return HttpConnection(reader, writer, f"{where.host}:{where.port}")
 
     def close(self) -> None:

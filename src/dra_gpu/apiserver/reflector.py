@@ -37,7 +37,10 @@ class ReflectorLimits:
     """Times in seconds, and their reasons.
 
     Attributes:
-        idle: a watch that is silent for longer is dead: the server sends bookmarks about once a minute.
+        idle: a watch that is silent for longer is opened anew, which shows at once whether the server is there. Silence
+            alone shows nothing: bookmarks come about once a minute only where something of the kind has changed since
+            the watch began (K8s v1.37 apiserver/pkg/storage/cacher/cache_watcher.go), and never for Events, which no
+            cache has.
         watch_shortest, watch_longest: how long the server is asked to keep a watch, drawn anew each time, so that
             nodes that connected together do not reconnect together.
         between_lists: at least so long between two lists, whatever the server does.
@@ -103,7 +106,7 @@ class Reflector(Generic[T]):
 
     @property
     def age(self) -> float:
-        """Seconds since the server was last heard of; on a quiet cluster it speaks about once a minute."""
+        """Seconds since the server was last heard of; where nothing changes that is when it took the present watch."""
         return max(0.0, self._clock.now() - self._heard_at)
 
     async def run(self) -> None:
@@ -121,26 +124,32 @@ class Reflector(Generic[T]):
             heard_before = self._heard_at
             started = self._clock.now()
             await self._watch()
+        except errors.WatchIdleError:
+            return self._quiet(started)
         except errors.GoneError as error:
             self._version = None
+            if not self._backoff.failures:  # of a kind that changes seldom the version grows old, and that is all
+                return self._note_failure()
             self._on_problem(str(error))
-            return self._wait_after(error) if self._backoff.failures else self._note_failure()
+            return self._wait_after(error)
         except (errors.LineTooLongError, errors.BadRequestError, errors.UnreadableAnswerError) as error:
             self._version = None  # what cannot be read by watching (or asked for) is shown by a list
             self._on_problem(str(error))
             return self._wait_after(error)
-        except errors.WatchIdleError as error:
-            self._on_problem(str(error))
-            return self._note_failure() if not self._backoff.failures else self._wait_after(error)
         except errors.ApiError as error:
             self._on_problem(str(error))
             if self._backoff.failures >= _FAILURES_BEFORE_LIST:
                 self._version = None  # a server restored from an older backup never reaches the version we know
             return self._wait_after(error)
         if self._heard_at > heard_before or self._clock.now() - started >= self._limits.between_lists:
-            self._backoff.reset()
-            return 0.0
+            return self._quiet(started)
         return self._backoff.next()  # accepted and closed at once, again and again: no reason to hurry
+
+    def _quiet(self, started: float) -> float:
+        """The server took a watch at `started` and kept it: it was there, and the next watch begins at once."""
+        self._heard_at = max(self._heard_at, started)
+        self._backoff.reset()
+        return 0.0
 
     def _wait_after(self, error: errors.ApiError) -> float:
         return self._backoff.next(error.retry_after)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -145,9 +146,36 @@ async def test_a_silent_half_open_connection_is_given_up_after_the_idle_limit(
     async with following(server, api, limits) as follower:
         server.faults.stall_watches()
         server.put("nodes", node("a"))
-        await follower.until(lambda f: any("no event and no bookmark" in text for text in f.problems))
+        await watches(server, 3)
         server.faults.resume_watches()
         await follower.until(lambda f: "a" in f.names())
+
+
+async def test_a_kind_that_never_changes_is_no_problem_and_is_never_left_unwatched(
+    server: ApiServer, api: HttpKubernetesApi
+) -> None:
+    # A wait after a failure would be one that this test does not live to see.
+    limits = ReflectorLimits(idle=0.05, between_lists=0.01, first_wait=10 * PATIENCE, longest_wait=10 * PATIENCE)
+    async with following(server, api, limits) as follower:
+        mark, opened_at = server.log.count, time.monotonic()
+        await watches(server, 5, mark)
+        assert follower.problems == []
+        assert follower.reflector.age <= time.monotonic() - opened_at
+        assert len(server.log.since(verb="list")) == 1
+
+
+async def test_a_version_that_has_grown_old_without_a_change_is_listed_anew_and_is_no_problem_either(
+    server: ApiServer, api: HttpKubernetesApi
+) -> None:
+    limits = ReflectorLimits(idle=0.05, between_lists=0.01, first_wait=10 * PATIENCE, longest_wait=10 * PATIENCE)
+    server.put("nodes", node("a"))
+    async with following(server, api, limits) as follower:
+        mark = server.log.count
+        server.compact()
+        await server.log.wait_for(lambda log: log.since(mark, verb="list"))
+        server.put("nodes", node("b"))
+        await follower.until(lambda f: "b" in f.names())
+        assert follower.problems == []
 
 
 async def test_bookmarks_are_asked_for_and_a_resumed_watch_starts_at_the_last_one(
