@@ -43,8 +43,9 @@ class CapacityStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         mechanism: what enforces it.
-        requested: quantity that the claim has of it.
-        effective: quantity that is in force; absent where nothing limits it.
+        requested: quantity that the claim was allocated of it.
+        effective: quantity that is in force, which is another one where capacity was moved; absent where nothing limits
+            it.
         scope: what the limit counts: each `process`, all of a `pod`, or all that is on a `partition` or the `gpu`.
         lifted: a container can lift it.
     """
@@ -169,7 +170,8 @@ def _data(record: Record, prepared: PreparedDevice, device: _Device) -> DeviceDa
         return device.data(admin=True)
     share = next((one for one in record.shares if _is_of(one, prepared)), None)
     if share is not None:
-        return _share(share, device)
+        planned = next((one for one in record.planned if _is_of(one, prepared)), share)
+        return _share(share, planned, device)
     slices = (step.interval for step in record.steps if isinstance(step, SetTimeSlice) and step.gpu == device.cdi.gpu)
     return _whole(device, next(slices, None))
 
@@ -183,18 +185,21 @@ def _counted(share: HeldShare, device: _Device) -> DeviceData:
     )
 
 
-def _share(share: HeldShare, device: _Device) -> DeviceData:
+def _share(share: HeldShare, planned: HeldShare, device: _Device) -> DeviceData:
+    """Return what is said of a part: requested is what was allocated, effective what is left of it, or more."""
     if share.counted is not None:
         return _counted(share, device)
     sms = device.multiprocessors
+    memory, had = quantity.format_bytes(share.memory_bytes), quantity.format_bytes(planned.memory_bytes)
     capacities = {
-        "computePercent": _capacity(share.compute, str(share.percent)),
-        "memory": _capacity(share.memory, quantity.format_bytes(share.memory_bytes)),
+        "computePercent": _capacity(share.compute, str(share.percent), str(planned.percent)),
+        "memory": _capacity(share.memory, memory, had),
     }
     if share.clients is not None:
-        capacities["clients"] = _capacity(Mechanism.ACCOUNTING, str(share.clients))
+        capacities["clients"] = _capacity(Mechanism.ACCOUNTING, str(share.clients), str(planned.clients))
     if share.nvlink_bandwidth is not None:
-        capacities["nvlinkBandwidth"] = _capacity(Mechanism.ACCOUNTING, str(share.nvlink_bandwidth))
+        bandwidth, had = str(share.nvlink_bandwidth), str(planned.nvlink_bandwidth)
+        capacities["nvlinkBandwidth"] = _capacity(Mechanism.ACCOUNTING, bandwidth, had)
     if sms is not None and device.cdi.share is not None:
         sms = effective_multiprocessors(sms, share.percent)
     return device.data(strategy=share.strategy.value, capacities=capacities, multiprocessors=sms, notes=share.notes)
@@ -230,9 +235,10 @@ def _within_claim(limits: Limits) -> tuple[str, ...]:
     return (fault,) if limits != Limits() else (fault, none)
 
 
-def _capacity(mechanism: Mechanism, amount: str) -> CapacityStatus:
-    limited = mechanism not in (Mechanism.ACCOUNTING, Mechanism.TIME_SLICE)
-    return CapacityStatus(mechanism, amount, amount if limited else None, _SCOPES[mechanism], not mechanism.binds)
+def _capacity(mechanism: Mechanism, amount: str, requested: str | None = None) -> CapacityStatus:
+    asked = amount if requested is None else requested
+    limited = mechanism not in (Mechanism.ACCOUNTING, Mechanism.TIME_SLICE) or amount != asked
+    return CapacityStatus(mechanism, asked, amount if limited else None, _SCOPES[mechanism], not mechanism.binds)
 
 
 def _ready(record: Record) -> Condition:

@@ -9,6 +9,7 @@ from dra_gpu.api.claim_resize import ClaimResize, ClaimResizeMeta, ClaimResizeSt
 from dra_gpu.claims.locks import ClaimLocks, GpuLocks
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.preparation import Identity
+from dra_gpu.claims.record import Record
 from dra_gpu.claims.resize.resizing import Resizing, Visit
 from dra_gpu.claims.resize.state import ShareKey
 from dra_gpu.claims.shares import MEBI, share_name
@@ -47,7 +48,7 @@ class ResizedNode(Node):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, gpus=1)
         self.server = Server()
-        self.resized: list[str] = []
+        self.resized: list[Record] = []
 
     @property
     def resizing(self) -> Resizing:
@@ -61,7 +62,7 @@ class ResizedNode(Node):
             claim_locks=ClaimLocks(locks),
             gpu_locks=GpuLocks(locks),
             offers=self.server,
-            on_resized=lambda record: self.resized.append(record.ref.uid),
+            on_resized=self.resized.append,
         )
 
     @property

@@ -2,14 +2,16 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from dra_gpu.api.claim_resize import AppliesTo, HeldProcess
+from dra_gpu.claims import device_status
 from dra_gpu.claims.outcome import Prepared, Refusal
 from dra_gpu.inventory.amounts import NOTHING
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from tests.unit.claims.resize.resized import Controller, ResizedNode, amounts, told
-from tests.unit.claims.world import PATIENCE, shared_config
+from tests.unit.claims.world import DRIVER, PATIENCE, shared_config
 
 GIVEN_BACK = amounts(90, 60) - amounts(20, 16)
 
@@ -304,12 +306,15 @@ async def test_with_time_slices_nothing_keeps_a_limit_from_holding(node):
     assert training.said.in_force == told(amounts(20, 16))
 
 
-async def test_what_a_claim_has_now_is_told_anew(node, training):
+async def test_what_a_claim_has_now_is_told_anew_beside_what_it_was_allocated(node, training):
     training.want(20, 16)
 
     await training.visit()
 
-    assert node.resized == ["claim-1"]
+    assert [record.ref.uid for record in node.resized] == ["claim-1"]
+    [status] = device_status.statuses(node.resized[0], DRIVER, node.inventory.gpus.get)
+    memory = msgspec.json.decode(status.data)["capacities"]["memory"]
+    assert (memory["requested"], memory["effective"]) == ("60Gi", "16Gi")
 
 
 async def test_a_claim_that_waits_for_room_is_prepared_when_a_limit_falls(tmp_path):
