@@ -15,6 +15,7 @@ from dra_gpu.controller.waiting_pods import WaitingPods
 from dra_gpu.metrics.controller import ControllerMetrics
 
 DRIVERS = frozenset({"gpu.nvidia.com"})
+_GROWTHS = ("asked", "granted", "refused")
 _PODS, _NODES, _RESIZES, _SWEEP = "waiting-pods", "lost-nodes", "resizes", "resize-sweep"
 
 
@@ -28,13 +29,16 @@ class _Term:
     sweep: ResizeSweep
 
     @classmethod
-    def of(cls, api: HttpKubernetesApi, election: LeaderElection, chosen: Settings) -> "_Term":
+    def of(
+        cls, api: HttpKubernetesApi, election: LeaderElection, chosen: Settings, metrics: ControllerMetrics
+    ) -> "_Term":
         """Compose them."""
 
         def leads() -> bool:
             return election.leads
 
-        resizer = Resizer(api, Rules(DRIVERS, beyond=chosen.growth is Growth.ANY), chosen.growth_image, leads)
+        rules = Rules(DRIVERS, beyond=chosen.growth is Growth.ANY)
+        resizer = Resizer(api, rules, chosen.growth_image, leads, metrics.resize_seconds.observe)
         return cls(
             WaitingPods(api, DRIVERS, leads),
             LostNodes(api, DRIVERS, leads, grace=chosen.sweep_grace, period=chosen.sweep_period),
@@ -64,6 +68,7 @@ class _Term:
                 ("dropped", _RESIZES): resizes.dropped,
                 ("touched", ""): self.pods.touched,
                 ("removed", ""): self.nodes.removed,
+                **{("growths", outcome): self.resizer.growths[outcome] for outcome in _GROWTHS},
             }
         )
 
@@ -85,13 +90,13 @@ class Loops:
         self._election = election
         self._chosen = chosen
         self._metrics = metrics
-        self._term = _Term.of(api, election, chosen)
+        self._term = _Term.of(api, election, chosen, metrics)
         self._before: Counter[tuple[str, str]] = Counter()
 
     async def run(self) -> None:
         """Lead until cancelled."""
         self._before.update(self._term.counts())
-        self._term = _Term.of(self._api, self._election, self._chosen)
+        self._term = _Term.of(self._api, self._election, self._chosen, self._metrics)
         await self._term.run()
 
     async def problem(self) -> str:
@@ -112,9 +117,10 @@ class Loops:
         watched = {
             "events": term.pods.reflector.age,
             "claimresizes": term.resizer.resizes.age,
-            "growths": term.resizer.growths.age,
+            "growths": term.resizer.growing.age,
             "growth-pods": term.resizer.pods.age,
         }
         metrics.watch_age.replace({(name,): age for name, age in watched.items()} if leads else {})
+        metrics.growths.replace({(outcome,): float(counted["growths", outcome]) for outcome in _GROWTHS})
         phases = term.resizer.phases().items() if leads else ()
         metrics.resizes.replace({(phase.value,): float(number) for phase, number in phases})

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from prometheus_client import Gauge
+from prometheus_client import Gauge, Histogram
 
 from dra_gpu.metrics.lag import LoopLag
 from dra_gpu.metrics.registry import Registry, Snapshot
@@ -22,6 +22,8 @@ class ControllerMetrics:
         removed: slices.
         watch_age: since the API server was heard of.
         resizes: ClaimResizes, by phase.
+        growths: what the scheduler was asked for.
+        resize_seconds: from a wish to its being in force.
     """
 
     leads: Gauge
@@ -33,6 +35,8 @@ class ControllerMetrics:
     removed: Snapshot
     watch_age: Snapshot
     resizes: Snapshot
+    growths: Snapshot
+    resize_seconds: Histogram
 
     @classmethod
     def of(cls, registry: Registry) -> "ControllerMetrics":
@@ -67,5 +71,16 @@ class ControllerMetrics:
             ),
             resizes=registry.snapshot(
                 "dra_gpu_claim_resizes", "gauge", "ClaimResizes of the cluster, by phase", ("phase",)
+            ),
+            growths=registry.snapshot(
+                "dra_gpu_growths_total",
+                "counter",
+                "Growths of claims: asked of the scheduler, granted by it, refused by the API server (quota, policies)",
+                ("outcome",),
+            ),
+            resize_seconds=registry.histogram(
+                "dra_gpu_claim_resize_seconds",
+                "From when a new wish in a ClaimResize was seen until it was in force",
+                buckets=(0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300, 3600),
             ),
         )

@@ -3,15 +3,16 @@
 Each change of an object names the version that was read, or the UID, so that a decision on an old view changes nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
 import structlog
 
 from dra_gpu.api import claim_resize
-from dra_gpu.api.claim_resize import FINALIZER, ClaimResizeStatus
+from dra_gpu.api.claim_resize import FINALIZER, GROWTH_LABEL, ClaimResizeStatus
 from dra_gpu.api.dra_gpu_v1alpha1 import API_VERSION
 from dra_gpu.api.resource_v1 import ResourceClaimConsumerReference
 from dra_gpu.apiserver import errors
@@ -41,11 +42,13 @@ class Changes:
         api: the API server.
         image: of placeholder pods.
         may_write: whether this replica leads; asked before each write.
+        growths: how many growths were asked for, granted by the scheduler, and not let in by the API server.
     """
 
     api: KubernetesApi
     image: str
     may_write: Callable[[], bool] = lambda: True
+    growths: Counter[str] = field(default_factory=Counter)
 
     async def do(self, view: View, step: steps.Step) -> View:
         """Do a step; returns the view as it is then.
@@ -85,7 +88,9 @@ class Changes:
                 return await self._refresh(view, name, uid)
             case steps.Reserve(claim):
                 entries = objects.entries_with(claim, view.name, view.resize.metadata.uid)
-                return _with_claim(view, await self._reserved_for(claim, entries))
+                entered = await self._reserved_for(claim, entries)
+                self.growths["granted"] += GROWTH_LABEL in claim.metadata.labels
+                return _with_claim(view, entered)
             case steps.Unreserve(claim):
                 return _with_claim(view, await self._reserved_for(claim, objects.entries_without(claim, view.name)))
             case steps.Ask(name, wanted):
@@ -179,6 +184,7 @@ class Changes:
         asked = bodies.Asked(bodies.device_class(claim, result.request), expression, tuple(result.tolerations))
         body = bodies.claim_body(view.resize, target.claim_uid, name, wanted, asked)
         made = await self._create(view, CLAIMS, body)
+        self.growths["refused" if isinstance(made, str) else "asked"] += 1
         return replace(view, obstacle=made) if isinstance(made, str) else replace(view, growths=(*view.growths, made))
 
     async def _carry(self, view: View, growth: Claim) -> View:
@@ -187,6 +193,7 @@ class Changes:
         assert claim is not None
         body = bodies.pod_body(view.resize, target.claim_uid, growth, await self._workload(claim), self.image)
         made = await self._create(view, PODS, body)
+        self.growths["refused"] += isinstance(made, str)
         return replace(view, obstacle=made) if isinstance(made, str) else replace(view, pods=(*view.pods, made))
 
     async def _create(self, view: View, resource: Resource[T], body: bodies.Body) -> T | str:

@@ -5,7 +5,7 @@ resized are read when something is decided, so that a cluster's many others cost
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -56,6 +56,14 @@ class _Obstacle:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A generation of an object, and since when it is not in force; None once it was."""
+
+    generation: int
+    since: float | None
+
+
 class Resizer:
     """Works on all ClaimResizes of a cluster.
 
@@ -64,6 +72,7 @@ class Resizer:
         rules: what the operator chose.
         image: of placeholder pods.
         may_write: whether this replica leads; asked before each write.
+        on_applied: called with the seconds from when a wish was first seen until it was in force.
         clock: monotonic time.
     """
 
@@ -73,6 +82,7 @@ class Resizer:
         rules: Rules,
         image: str,
         may_write: Callable[[], bool] = lambda: True,
+        on_applied: Callable[[float], None] = lambda _seconds: None,
         clock: Clock | None = None,
     ) -> None:
         self._api = api
@@ -81,13 +91,15 @@ class Resizer:
         self._clock = clock or SystemClock()
         self._free = FreeAmounts(api, self._clock)
         self._obstacles: dict[Key, _Obstacle] = {}
+        self._on_applied = on_applied
+        self._wishes: dict[Key, _Wish] = {}
         self._requests: OrderedDict[Key, str] = OrderedDict()
         self.queue: WorkQueue[Key] = WorkQueue(self.look, attempts=_FOR_EVER, clock=clock)
         labelled = Selection(label_selector=GROWTH_LABEL)
         self.resizes = Reflector(
             api, CLAIM_RESIZES, on_change=self._heard_of_resize, on_problem=_broke("ClaimResizes"), clock=clock
         )
-        self.growths = Reflector(
+        self.growing = Reflector(
             api, CLAIMS, labelled, on_change=self._heard_of_growth, on_problem=_broke("growths"), clock=clock
         )
         self.pods = Reflector(
@@ -99,9 +111,9 @@ class Resizer:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for reflector in (self.resizes, self.growths, self.pods):
+            for reflector in (self.resizes, self.growing, self.pods):
                 group.create_task(reflector.run())
-            for reflector in (self.resizes, self.growths, self.pods):
+            for reflector in (self.resizes, self.growing, self.pods):
                 await reflector.synced.wait()
             group.create_task(self.queue.run())
 
@@ -116,6 +128,11 @@ class Resizer:
         except OutdatedError:
             return _OUTDATED_SECONDS if (key.namespace, key.name) in self.resizes.objects else None
 
+    @property
+    def growths(self) -> Counter[str]:
+        """How many growths were asked for, granted by the scheduler, and not let in by the API server."""
+        return self._changes.growths
+
     def phases(self) -> dict[Phase, int]:
         """Return how many resizes there are in each phase."""
         counted = dict.fromkeys(Phase, 0)
@@ -127,8 +144,10 @@ class Resizer:
         resize = self.resizes.objects.get((key.namespace, key.name))
         if resize is None:
             self._obstacles.pop(key, None)
+            self._wishes.pop(key, None)
             return await self._look_for_leftovers(key)
         view = self._view(resize, await self._claim(key))
+        self._time(key, resize)
         for _ in range(_MOST_STEPS):
             if any(objects.unschedulable(pod) is not None for pod in view.pods) and view.target is not None:
                 view = replace(view, free=await self._free.of(view.target))
@@ -136,6 +155,7 @@ class Resizer:
             if isinstance(step, Rest):
                 return step.again
             view = await self._changes.do(view, step)
+            self._time(key, view.resize)
             if view.obstacle and key not in self._obstacles:
                 self._obstacles[key] = _Obstacle(view.obstacle, view.resize.metadata.generation, self._clock.now())
         _log.error("a resize does not come to rest", resize=str(key), steps=_MOST_STEPS)
@@ -144,10 +164,20 @@ class Resizer:
     def _view(self, resize: ClaimResize, claim: Claim | None) -> View:
         target = resize.status.target
         claim_uid = target.claim_uid if target is not None else claim.metadata.uid if claim is not None else ""
-        growths = [one for one in self.growths.objects.values() if _is_of(one, resize, claim_uid)]
+        growths = [one for one in self.growing.objects.values() if _is_of(one, resize, claim_uid)]
         pods = [one for one in self.pods.objects.values() if _is_of(one, resize, claim_uid)]
         lost = resize.status.node_name in self.lost_nodes
         return View(resize, claim, tuple(growths), tuple(pods), lost=lost, obstacle=self._obstacle(resize))
+
+    def _time(self, key: Key, resize: ClaimResize) -> None:
+        """Measure how long a wish takes."""
+        wish, generation = self._wishes.get(key), resize.metadata.generation
+        applied = resize.status.phase is Phase.APPLIED and resize.status.observed_generation == generation
+        if wish is None or wish.generation != generation:
+            self._wishes[key] = _Wish(generation, None if applied else self._clock.now())
+        elif applied and wish.since is not None:
+            self._wishes[key] = _Wish(generation, None)
+            self._on_applied(self._clock.now() - wish.since)
 
     def _obstacle(self, resize: ClaimResize) -> str:
         """Return what was in the way of a growth a moment ago: nobody asks again at once."""
@@ -175,7 +205,7 @@ class Resizer:
         else:
             return None  # the watch will tell
         claim = await self._claim(key)
-        growths = [one for one in self.growths.objects.values() if one.metadata.namespace == key.namespace]
+        growths = [one for one in self.growing.objects.values() if one.metadata.namespace == key.namespace]
         held = [one for one in growths if objects.owner(one.metadata) == key.name and objects.is_held(one, key.name)]
         entered = claim is not None and any(objects.is_entry(one, key.name) for one in claim.status.reserved_for)
         if entered or held:

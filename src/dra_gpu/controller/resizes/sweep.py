@@ -81,7 +81,7 @@ class ResizeSweep:
         """
         await self._look_for_nodes()
         keys = {Key(namespace, name) for namespace, name in self.resizer.resizes.objects}
-        for growth in self.resizer.growths.objects.values():
+        for growth in self.resizer.growing.objects.values():
             name = objects.owner(growth.metadata)
             if name is not None:
                 keys.add(Key(growth.metadata.namespace, name))

@@ -26,7 +26,7 @@ class Replica:
         labelled = [one for one in self.cluster.typed(CLAIMS) if LABEL in one.metadata.labels]
         pods = [one for one in self.cluster.typed(PODS) if LABEL in one.metadata.labels]
         self.resizer.resizes._take_over(Listing(self.cluster.typed(CLAIM_RESIZES), "1"))
-        self.resizer.growths._take_over(Listing(tuple(labelled), "1"))
+        self.resizer.growing._take_over(Listing(tuple(labelled), "1"))
         self.resizer.pods._take_over(Listing(tuple(pods), "1"))
 
     def advance(self) -> bool:

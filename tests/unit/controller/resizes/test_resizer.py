@@ -276,3 +276,29 @@ def test_what_only_processes_keep_from_being_given_up_is_waited_for():
     assert scene.status["phase"] == "GivingBack"
     assert scene.cluster.published == HARDWARE
     assert scene.users == ["pods"]
+
+
+class Ticking:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.time = 0.0
+
+    def now(self):
+        return self.time
+
+
+def test_how_long_a_wish_took_and_what_the_scheduler_was_asked_for_is_told():
+    scene, clock, told = Scene({"computePercent": 20}), Ticking(), []
+    scene.replica.resizer._clock, scene.replica.resizer._on_applied = clock, told.append
+    scene.controller()
+    clock.time = 1.5
+    scene.settle()
+    clock.time = 10.0
+    scene.cluster.wish("training", {})
+    scene.controller()
+    clock.time = 12.0
+    scene.settle()
+
+    assert told == [1.5, 2.0]
+    assert scene.replica.resizer.growths == {"asked": 1, "granted": 1, "refused": 0}
