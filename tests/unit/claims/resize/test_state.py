@@ -9,7 +9,7 @@ import pytest
 from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.resize import table
 from dra_gpu.claims.resize.state import Resize, Settings, decode, encode
-from dra_gpu.inventory.amounts import Amounts
+from dra_gpu.inventory.amounts import NOTHING, Amounts
 from dra_gpu.mps.service import Limits
 
 GIB = 2**30
@@ -29,7 +29,7 @@ WHOLE = '{"kind":"whole","uid":"u","device":"gpu-0","namespace":"team","name":"c
 OWN = Amounts(90, 60 * GIB, 1)
 EXPECTED = Resize(
     "u", "gpu-0-shared", "s", "team", "c", "o", OWN, OWN, Amounts(20, 16 * GIB, 1), OWN, Limits(90, 60 * GIB),
-    Amounts(5), Amounts(), 2, 1, 7, OWN,
+    Amounts(5), NOTHING, 2, 1, 7, OWN,
 )  # fmt: skip
 
 
