@@ -82,6 +82,10 @@ class LostRaceError(Exception):
     """Another replica was faster, several times in a row."""
 
 
+class NoSecretError(Exception):
+    """The Secret is not there, and only the administrator may make one."""
+
+
 class Rotation:
     """Keeps the certificate for ever.
 
@@ -113,7 +117,7 @@ class Rotation:
         while True:
             try:
                 await self.look()
-            except (errors.ApiError, LostRaceError, CertificateError) as error:
+            except (errors.ApiError, LostRaceError, NoSecretError, CertificateError) as error:
                 wait = backoff.next(getattr(error, "retry_after", None))
                 _log.error("the certificate is not looked after", retry_in=round(wait, 1), reason=str(error))
                 await self._clock.sleep(wait)
@@ -127,6 +131,7 @@ class Rotation:
         Raises:
             errors.ApiError: the Secret or the configuration cannot be read or written.
             LostRaceError: other replicas were faster, again and again.
+            NoSecretError: there is no Secret, and no right to make one.
             CertificateError: what was just made cannot be used.
         """
         for _ in range(_ATTEMPTS):
@@ -154,7 +159,16 @@ class Rotation:
         body: dict[str, object] = {"data": {name: _encoded(value) for name, value in wanted.data().items()}}
         if secret is None:
             head = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": place.secret}}
-            await self._api.create(SECRETS, {**head, **body}, place.namespace)
+            try:
+                await self._api.create(SECRETS, {**head, **body}, place.namespace)
+            except (
+                errors.ForbiddenError
+            ) as error:  # a right to create has no names, so that it would be one to any Secret
+                raise NoSecretError(
+                    f"Secret {place.namespace}/{place.secret} is not there, and the webhook may not make one: do so by "
+                    f"`helm upgrade`, or `kubectl create secret generic {place.secret} -n {place.namespace}`; "
+                    "it is filled by itself"
+                ) from error
         else:
             version = {"metadata": {"resourceVersion": secret.metadata.resource_version}}
             await self._api.patch(SECRETS, {**version, **body}, place.secret, place.namespace)

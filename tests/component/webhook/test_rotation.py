@@ -13,7 +13,7 @@ from dra_gpu.webhook.app import Routes
 from dra_gpu.webhook.certificate_files import CertificateFiles
 from dra_gpu.webhook.certificates import KeyPair, TlsMaterial
 from dra_gpu.webhook.http_server import HttpsServer
-from dra_gpu.webhook.rotation import CONFIGURATIONS, LOOK_SECONDS, Rotation
+from dra_gpu.webhook.rotation import CONFIGURATIONS, LOOK_SECONDS, NoSecretError, Rotation
 from dra_gpu.webhook.serving import CertificateError, Serving
 from tests.component.apiserver.conftest import SkippingClock, running
 from tests.component.webhook import cluster
@@ -224,6 +224,21 @@ async def test_without_a_configuration_nothing_is_shown(api_server, rotation, se
         await rotation.look()
 
     assert not serving.ready
+
+
+async def test_a_secret_that_somebody_deleted_is_asked_for_by_name_and_filled_once_it_is_there(
+    api_server, rotation, serving
+):
+    put_configuration(api_server)
+    api_server.faults.fail(status=403, verb="create", resource="secrets")
+
+    with pytest.raises(NoSecretError, match=f"kubectl create secret generic {PLACE.secret} -n {PLACE.namespace}"):
+        await rotation.look()
+    assert not serving.ready
+    put_secret(api_server)
+    await rotation.look()
+
+    assert serving.ready
 
 
 async def test_it_goes_on_by_itself_once_the_cluster_answers(api_server, api, serving, calendar):
