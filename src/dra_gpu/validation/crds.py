@@ -78,7 +78,7 @@ def _claim_resize() -> Schema:
 
 _SPEC_RULES: Final = [
     {
-        "rule": "has(self.request) == has(oldSelf.request) && (!has(self.request) || self.request == oldSelf.request)",
+        "rule": "!has(oldSelf.request) || (has(self.request) && self.request == oldSelf.request)",
         "message": "the request cannot be changed: delete the ClaimResize, wait until it is gone, and make it anew",
         "fieldPath": ".request",
     },

@@ -337,7 +337,8 @@ class _Work:
         if view.lost or (node is None and self.found is None):
             return True
         if self.found is not None and not is_share(self.found.result):
-            return node is None or node.observed_generation >= view.resize.metadata.generation
+            settled = node is None or not node.reason or not node.prepared
+            return settled and (node is None or node.observed_generation >= view.resize.metadata.generation)
         if node is None or not view.is_agreed or self._owes or view.given_back:
             return False
         return not node.prepared or view.in_force == self.allocated
