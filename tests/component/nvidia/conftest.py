@@ -24,17 +24,19 @@ class Bed:
     """A simulated node, and the vendor that looks at it.
 
     Device nodes of one minor number are the same device to whoever asks who has it open, and other tests hold theirs
-    at the same time: a test that wants nobody to be seen gives a procfs without processes as `proc_root`.
+    at the same time: of the machine's processes those alone are seen that a test shows.
     """
 
-    def __init__(self, root: Path, profile: str, *, proc_root: Path = Path("/proc"), **options) -> None:
+    def __init__(self, root: Path, profile: str, *, proc_root: Path | None = None, **options) -> None:
+        self._processes = root.with_name(f"{root.name}-proc")
+        self._processes.mkdir()
         self.node = SimulatedNode.create(root, profile, seed="test", **options)
         self.vendor = NvidiaVendor(
             NvidiaHost(
                 HostDirectory.same(self.node.driver_root),
                 HostDirectory.same(self.node.dev_root),
                 self.node.root / "sys",
-                proc_root=proc_root,
+                proc_root=self._processes if proc_root is None else proc_root,
                 driver_proc_root=self.node.proc_root,
             )
         )
@@ -62,9 +64,14 @@ class Bed:
         ) as holder:
             try:
                 assert holder.stdout.readline() == "held\n"
+                self.show(holder.pid)
                 yield holder.pid
             finally:
                 holder.kill()
+
+    def show(self, pid: int) -> None:
+        """Let a process be seen by whoever looks for holders."""
+        (self._processes / str(pid)).symlink_to(f"/proc/{pid}")
 
     def modes(self, index: int = 0) -> tuple[bool, bool]:
         """The truth about a GPU's MIG mode: now, and after its next reset."""

@@ -189,8 +189,7 @@ async def test_looks_leave_the_watch_alone_while_the_same_gpus_are_there(make_be
         assert bed.node.calls("nvmlEventSetFree") == []
 
 
-async def test_a_watched_gpu_is_reset_and_watched_again(make_bed, tmp_path):
-    bed = make_bed(proc_root=tmp_path)
+async def test_a_watched_gpu_is_reset_and_watched_again(bed):
     async with watching(bed) as watch:
         gpu = await bed.gpu()
         bed.node.set_recovery_action(0, 1)

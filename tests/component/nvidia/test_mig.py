@@ -191,6 +191,7 @@ async def test_a_gpu_that_a_monitor_holds_open_keeps_its_mode_and_the_monitor_is
 async def test_a_gpu_that_a_program_computes_on_keeps_its_mode_and_the_program_is_named(bed):
     gpu = await bed.gpu()
     with bed.node.client() as client:
+        bed.show(client.pid)
         assert client.attached.startswith("attached")
 
         refusal = await refused(bed.vendor.set_mig_mode(gpu, enabled=True))
@@ -200,9 +201,8 @@ async def test_a_gpu_that_a_program_computes_on_keeps_its_mode_and_the_program_i
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_whoever_cannot_be_seen_is_said_to_be_so(make_bed, at_once, tmp_path):
+async def test_whoever_cannot_be_seen_is_said_to_be_so(bed, at_once):
     """NVML tells of a client by an error of the call, or by the call's second answer."""
-    bed = make_bed(proc_root=tmp_path)
     gpu = await bed.gpu()
     if at_once:
         bed.node.inject(SET_MODE, code=IN_USE, count=1)
@@ -366,6 +366,8 @@ async def test_an_instance_that_a_program_uses_stays_and_the_program_is_named(be
     other = await bed.vendor.create_mig_instance(gpu, place(gpu, "1g.10gb", 1))
     clients = [bed.node.client(environment={"CUDA_VISIBLE_DEVICES": one.uuid}) for one in (made, other)]
     with clients[0] as user, clients[1] as bystander:
+        bed.show(user.pid)
+        bed.show(bystander.pid)
         assert user.attached.startswith("attached")
         assert bystander.attached.startswith("attached")
 
