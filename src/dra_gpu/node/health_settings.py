@@ -44,7 +44,7 @@ def add_health_flags(flags: Flags) -> None:
         "HEALTH_EVICT",
         default.evict.value,
         "evict pods: never, those on a GPU that is lost, or those on a GPU that has to be reset, too (fatal)",
-        choices=[one.value for one in Evict],
+        type=_read(_evict),
     )
     add(
         "--health-hold-off",
@@ -73,7 +73,14 @@ def health_settings(found: argparse.Namespace) -> HealthSettings:
     """Return the settings from parsed flags; a list of XIDs to ignore wins over a policy."""
     rules: dict[int, Severity | None] = dict(found.xid_policy)
     rules.update(dict.fromkeys((*found.ignore_xids, *found.additional_xids_to_ignore)))
-    return HealthSettings(Evict(found.health_evict), found.health_hold_off, found.health_period, rules)
+    return HealthSettings(found.health_evict, found.health_hold_off, found.health_period, rules)
+
+
+def _evict(text: str) -> Evict:
+    try:
+        return Evict(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} must be one of {', '.join(one.value for one in Evict)}") from error
 
 
 def _read(reader: Callable[[str], object]) -> Callable[[str], object]:
