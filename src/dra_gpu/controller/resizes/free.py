@@ -1,6 +1,7 @@
 """What a shared device has left, for people: what is published, less what claims were allocated of it."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,29 +15,36 @@ from dra_gpu.inventory import amounts
 from dra_gpu.inventory.amounts import Amounts
 
 _GOOD_FOR_SECONDS: Final = 15.0
-_REMEMBERED: Final = 256
 _LIST_SECONDS: Final = 60.0
 
+DeviceKey = tuple[str, str, str]
 
-def free(device: Device, target: Target, claims: Iterable[ResourceClaim]) -> Amounts:
-    """Return what is left of a device; what is published less than is allocated counts as nothing."""
-    published = amounts.parse({name: one.value for name, one in device.capacity.items()})
-    taken = Amounts()
+
+def taken(claims: Iterable[ResourceClaim]) -> Mapping[DeviceKey, Amounts]:
+    """Return what claims were allocated, by driver, pool and device."""
+    found: defaultdict[DeviceKey, Amounts] = defaultdict(Amounts)
     for claim in claims:
         allocation = claim.status.allocation
         for one in allocation.devices.results if allocation is not None else ():
-            if (one.driver, one.pool, one.device) == (target.driver, target.pool, target.device):
-                taken += amounts.parse(one.consumed_capacity)
-    return (published - taken).at_least(Amounts())
+            if one.share_id is not None:
+                found[one.driver, one.pool, one.device] += amounts.parse(one.consumed_capacity)
+    return found
+
+
+def left(device: Device, of_claims: Amounts) -> Amounts:
+    """Return what is left of a device; what is published less than is allocated counts as nothing."""
+    published = amounts.parse({name: one.value for name, one in device.capacity.items()})
+    return (published - of_claims).at_least(Amounts())
 
 
 @dataclass(slots=True)
 class FreeAmounts:
-    """Looks at all claims, at most every 15 s for a device."""
+    """Looks at all claims at most every 15 s, whoever asks for which device."""
 
     api: KubernetesApi
     clock: Clock
-    _known: dict[tuple[str, str], tuple[float, Amounts | None]] = field(default_factory=dict)
+    _taken: Mapping[DeviceKey, Amounts] = field(default_factory=dict)
+    _looked: float | None = None
 
     async def of(self, target: Target) -> Amounts | None:
         """Return what a device has left; None where it is not published.
@@ -44,21 +52,14 @@ class FreeAmounts:
         Raises:
             ApiError: the API server did not answer.
         """
-        now, key = self.clock.now(), (target.pool, target.device)
-        if key in self._known and now - self._known[key][0] < _GOOD_FOR_SECONDS:
-            return self._known[key][1]
-        found = await self._look(target)
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known[key] = now, found
-        return found
-
-    async def _look(self, target: Target) -> Amounts | None:
         chosen = Selection(field_selector=f"spec.driver={target.driver},spec.nodeName={target.pool}")
         slices = await self.api.list(RESOURCE_SLICES, chosen)
         try:
             device = bodies.device_in(slices.items, target)
         except bodies.UnknownDeviceError:
             return None
-        claims = await self.api.list(RESOURCE_CLAIMS, deadline=_LIST_SECONDS)
-        return free(device, target, claims.items)
+        now = self.clock.now()
+        if self._looked is None or now - self._looked >= _GOOD_FOR_SECONDS:
+            self._taken = taken((await self.api.list(RESOURCE_CLAIMS, deadline=_LIST_SECONDS)).items)
+            self._looked = now
+        return left(device, self._taken.get((target.driver, target.pool, target.device), Amounts()))

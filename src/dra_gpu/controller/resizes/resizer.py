@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from dra_gpu.api.claim_resize import GROWTH_LABEL, ClaimResize, Phase
+from dra_gpu.api.claim_resize import GROWTH_LABEL, ClaimResize, Phase, Target
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.clock import Clock, SystemClock
 from dra_gpu.apiserver.kubernetes_api import KubernetesApi, Selection
@@ -27,6 +27,7 @@ from dra_gpu.controller.resizes.objects import CLAIMS, PODS, Claim, Pod
 from dra_gpu.controller.resizes.starting import Rules
 from dra_gpu.controller.resizes.steps import Rest
 from dra_gpu.controller.resizes.view import View
+from dra_gpu.inventory.amounts import Amounts
 
 _MOST_STEPS: Final = 32
 _OUTDATED_SECONDS: Final = 0.1
@@ -149,8 +150,8 @@ class Resizer:
         view = self._view(resize, await self._claim(key))
         self._time(key, resize)
         for _ in range(_MOST_STEPS):
-            if any(objects.unschedulable(pod) is not None for pod in view.pods) and view.target is not None:
-                view = replace(view, free=await self._free.of(view.target))
+            if any(objects.unschedulable(pod) is not None for pod in view.pods):
+                view = replace(view, free=await self._left(view.target))
             step = decide(view, self._rules)
             if isinstance(step, Rest):
                 return step.again
@@ -160,6 +161,14 @@ class Resizer:
                 self._obstacles[key] = _Obstacle(view.obstacle, view.resize.metadata.generation, self._clock.now())
         _log.error("a resize does not come to rest", resize=str(key), steps=_MOST_STEPS)
         return _OUTDATED_SECONDS
+
+    async def _left(self, target: Target | None) -> Amounts | None:
+        """Return what a device has left; nothing waits for it, since it is only said."""
+        try:
+            return await self._free.of(target) if target is not None else None
+        except errors.ApiError as error:
+            _log.info("what is free cannot be told", reason=str(error))
+            return None
 
     def _view(self, resize: ClaimResize, claim: Claim | None) -> View:
         target = resize.status.target
