@@ -83,8 +83,7 @@ class Part:
     @property
     def memorable(self) -> bool:
         """Whether a restart must not forget it."""
-        found = any(fault.kind is not FaultKind.UNMONITORED for fault in self.faults)
-        return found or bool(self.relapses) or self.recovered is not None or self.stays
+        return bool(self.faults or self.relapses) or self.recovered is not None or self.stays
 
     def fault(self, kind: FaultKind) -> Fault | None:
         """Return the fault of a kind."""

@@ -43,7 +43,8 @@ def add_health_flags(flags: Flags) -> None:
         "--health-evict",
         "HEALTH_EVICT",
         default.evict.value,
-        "evict pods: never, those on a GPU that is lost, or those on a GPU that has to be reset, too (fatal)",
+        "whose pods are evicted: never anybody's, those on a GPU that is lost, or those on one that has to be reset, "
+        "too (fatal)",
         type=_read(_evict),
     )
     add(

@@ -3,7 +3,7 @@
 import pytest
 
 from dra_gpu.health.store import FILE_NAME, HealthStore, HealthStoreError, Remembered
-from tests.unit.health.reports import SMALL, Gpu, xid
+from tests.unit.health.reports import SMALL, Gpu, after, xid
 
 
 @pytest.fixture
@@ -36,6 +36,15 @@ def test_a_gpu_that_is_well_needs_no_memory(store, tmp_path):
     store.save(Remembered((gpu.faults,)))
 
     assert store.load().gpus == ()
+
+
+def test_that_a_gpu_reports_no_events_is_known_after_a_restart_so_that_its_slices_are_not_written_twice(store):
+    gpu = Gpu()
+    gpu.faults = gpu.policy.monitored(gpu.faults, after(1), by_events=False)
+
+    store.save(Remembered((gpu.faults,)))
+
+    assert store.load().gpus == (gpu.faults,)
 
 
 def test_boards_that_come_and_go_do_not_pile_up(store):
