@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from dra_gpu_sim.local import containers
 from dra_gpu_sim.local.pods import LocalPod
@@ -32,9 +33,15 @@ def half(start: int, gpu: int = 0) -> str:
 
 
 class Partitions:
-    """A node with partitions."""
+    """A node with partitions.
 
-    def __init__(self, world) -> None:
+    Args:
+        world: the node.
+        processes: the procfs that its plugin sees, where it is not the machine's.
+    """
+
+    def __init__(self, world, processes: Path | None = None) -> None:
+        self._processes = processes
         self.world, self.node, self.cluster = world, world.node, world.cluster
         self.before = world.node.snapshot()
 
@@ -84,9 +91,15 @@ class Partitions:
             try:
                 assert process.stdout.readline() == "held\n"
                 self.monitor_pid = process.pid
+                self.show(process.pid)
                 yield
             finally:
                 process.kill()
+
+    def show(self, pid: int) -> None:
+        """Let a process be seen by whoever looks for holders."""
+        if self._processes is not None:
+            (self._processes / str(pid)).symlink_to(f"/proc/{pid}")
 
     async def smi(self, *arguments: str) -> str:
         """Do what an administrator does with NVIDIA's own tool, and return what it prints."""

@@ -22,11 +22,14 @@ IN_USE, INSUFFICIENT = 19, 23
 
 
 @pytest.fixture
-async def partitions(make_world) -> Partitions:
-    """One H100, of which every view but the shared ones is published."""
+async def partitions(make_world, tmp_path) -> Partitions:
+    """One H100, of which every view but the shared ones is published.
+
+    Of the machine's processes those alone are seen that a test shows: others hold nodes of the same number open.
+    """
     world = await make_world(gpus=1)
-    await world.start(VIEWS, devices=DEVICES)
-    return Partitions(world)
+    await world.start(VIEWS, f"--proc-root={tmp_path}", devices=DEVICES)
+    return Partitions(world, tmp_path)
 
 
 async def test_a_claim_gets_its_partition_at_exactly_its_place_and_leaves_the_gpu_as_it_was(partitions):
@@ -191,6 +194,7 @@ async def test_a_partition_in_use_is_kept_with_its_claim_until_it_is_let_go(part
     pod = await partitions.pod("job", small(2))
     with pod.client() as program:
         assert program.attached.startswith("attached")
+        partitions.show(program.pid)
         for _ in range(2):
             refusal = (await partitions.world.unprepare(pod.claim, within=SOON_REFUSED))[pod.claim.uid]
             assert f"pid {program.pid} (" in refusal
