@@ -200,7 +200,7 @@ class NodeResizes:
         ref = ClaimRef(after.namespace, after.name, after.uid)
         if before is not None and before.limit != after.limit:
             note = f"{after.device}: at most {after.limit.text()} (before: {before.limit.text()}) by its ClaimResize"
-            self._listeners.event(ref, "Normal", "Resized", note)
+            self._listeners.event(ref, "Normal", "ClaimResized", note)
         asked = self._asked.get(key)
         if asked is not None and asked[0] == after.limit:
             del self._asked[key]
