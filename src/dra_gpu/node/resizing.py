@@ -34,6 +34,7 @@ _FIRST_LOOK = 0.25  # seconds after which it is looked again whether a workload 
 _LONGEST_LOOK = 4.0
 _SLOWER = 1.5
 _WORKERS = 4
+_NOT_PREPARED = "NotPrepared"  # the pod's own events say why
 
 _log = structlog.get_logger(__name__)
 
@@ -206,9 +207,9 @@ class NodeResizes:
             del self._asked[key]
             self._listeners.took(asyncio.get_running_loop().time() - asked[1])
         reason = "" if status is None else status.reason
-        if reason and reason != self.reasons.get(key):
+        if reason not in ("", _NOT_PREPARED, self.reasons.get(key)):
             assert status is not None
-            self._listeners.event(ref, "Warning", f"Resize{reason}", f"{after.device}: {status.message}")
+            self._listeners.event(ref, "Warning", "ClaimResizeWaits", f"{reason}: {after.device}: {status.message}")
         self.reasons[key] = reason
 
     def _on_change(self, change: Change[ClaimResize]) -> None:
