@@ -228,9 +228,18 @@ def test_a_run_root_as_long_as_sockets_allow_is_taken_by_chart_and_service():
     assert mps_settings.parse(container["args"][1:], {}) is not None
 
 
-@pytest.mark.parametrize("strategy", [{"maxSurge": "25%"}, {"maxSurge": 0, "maxUnavailable": 1}])
-def test_an_upgrade_goes_through_the_nodes_as_fast_as_one_likes(strategy):
-    made = template({"kubeletPlugin": {"updateStrategy": {"rollingUpdate": strategy}}})
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"rollingUpdate": {"maxSurge": "25%"}},
+        {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        {"type": "OnDelete"},
+        None,
+    ],
+    ids=str,
+)
+def test_an_upgrade_goes_through_the_nodes_as_one_likes(strategy):
+    made = template({"kubeletPlugin": {"updateStrategy": strategy}})
 
     assert made.returncode == 0, made.stderr
 
