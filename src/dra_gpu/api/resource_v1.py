@@ -14,13 +14,14 @@ class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class OwnerReference(_Wire, frozen=True):
-    """The owner of an object; `controller` says that it manages it."""
+    """The owner of an object; `controller` says that it manages it. Every field is here, as lists are written back."""
 
     api_version: str
     kind: str
     name: str
     uid: str
     controller: bool = False
+    block_owner_deletion: bool = False
 
 
 class ObjectMeta(_Wire, frozen=True):

@@ -302,3 +302,17 @@ def test_how_long_a_wish_took_and_what_the_scheduler_was_asked_for_is_told():
 
     assert told == [1.5, 2.0]
     assert scene.replica.resizer.growths == {"asked": 1, "granted": 1, "refused": 0}
+
+
+def test_finalizers_and_owners_of_others_stay_as_they_are():
+    scene = Scene({"computePercent": 20})
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "app", "uid": "u", "blockOwnerDeletion": True}
+    scene.cluster.put("configmaps", {"metadata": {"name": "app"}})
+    scene.cluster.objects["configmaps", "app"]["metadata"]["uid"] = "u"
+    scene.resize["metadata"] |= {"ownerReferences": [other], "finalizers": ["example.com/mine"]}
+    scene.settle()
+
+    meta = scene.resize["metadata"]
+    assert meta["finalizers"] == ["example.com/mine", "resource.dra-gpu.dev/claim-resize"]
+    assert meta["ownerReferences"][0] == other
+    assert [one["kind"] for one in meta["ownerReferences"]] == ["ConfigMap", "ResourceClaim"]
