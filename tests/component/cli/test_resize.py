@@ -24,6 +24,11 @@ class Cluster:
     def __init__(self, server, api):
         self.server, self.api = server, api
         self.said = []
+        self._told = asyncio.Event()
+
+    def tell(self, line):
+        self.said.append(line)
+        self._told.set()
 
     def claim(self, name, *pods, device=DEVICE, capacity=None):
         result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-0", "device": device}
@@ -33,7 +38,7 @@ class Cluster:
         self.server.put("resourceclaims", {"metadata": {"name": name}, "spec": {}, "status": status}, NAMESPACE)
 
     def resizing(self, what, *, request=None, reset=False, **changes):
-        return Resizing(self.api, Order(NAMESPACE, what, request, changes, reset), self.said.append)
+        return Resizing(self.api, Order(NAMESPACE, what, request, changes, reset), self.tell)
 
     async def says(self, phase, message="", *, generation=1, name="training"):
         """The controller says how far it is."""
@@ -48,7 +53,8 @@ class Cluster:
     async def heard(self, line):
         async with asyncio.timeout(PATIENCE):
             while line not in self.said:
-                await asyncio.sleep(0.01)
+                self._told.clear()
+                await self._told.wait()
 
     def spec(self, name="training"):
         (found,) = [one for one in self.server.objects("claimresizes") if one["metadata"]["name"] == name]
@@ -162,11 +168,12 @@ async def test_where_nothing_is_free_it_tells_who_has_it_and_gives_up_in_time(cl
     cluster.claim("training", "train-0")
     cluster.claim("inference", "serve-0", "serve-1", capacity={"computePercent": "40", "memory": "20Gi"})
     cluster.claim("elsewhere", device="gpu-1-shared")
-    begun = await cluster.resizing("training", capacity={"memory": "70Gi"}).begin()
+    await cluster.resizing("training", capacity={"memory": "70Gi"}).begin()
     await cluster.says(Phase.INSUFFICIENT_CAPACITY, "10Gi of memory more is wanted and nothing is free")
+    begun = await cluster.api.get(CLAIM_RESIZES, "training", NAMESPACE)
 
     with pytest.raises(ResizeError) as given_up:
-        await cluster.resizing("training").follow(begun, 1.0)
+        await cluster.resizing("training").follow(begun, 0.1)
 
     holders = (
         "who has something of gpu-0-shared:\n"
@@ -174,7 +181,7 @@ async def test_where_nothing_is_free_it_tells_who_has_it_and_gives_up_in_time(cl
         "  team-a/inference: 40 % of the SMs, 20Gi of memory, used by serve-0, serve-1"
     )
     assert str(given_up.value) == (
-        f"after 1 s: InsufficientCapacity: 10Gi of memory more is wanted and nothing is free\n{holders}"
+        f"after 0.1 s: InsufficientCapacity: 10Gi of memory more is wanted and nothing is free\n{holders}"
     )
 
 
@@ -188,3 +195,14 @@ async def test_a_reset_deletes_the_object_and_waits_until_nothing_of_it_is_left(
     assert cluster.server.objects("claimresizes") == []
     assert await there.begin() is None
     assert cluster.said[-1].endswith("training is not there: the claim has what it was allocated")
+
+
+async def test_who_has_it_is_told_while_it_waits(cluster):
+    cluster.claim("training", "train-0")
+    begun = await cluster.resizing("training", capacity={"memory": "70Gi"}).begin()
+    following = asyncio.create_task(cluster.resizing("training").follow(begun, PATIENCE))
+    await cluster.says(Phase.INSUFFICIENT_CAPACITY, "nothing is free")
+    await cluster.heard("  team-a/training: 60 % of the SMs, 60Gi of memory, 1 client, used by train-0")
+    await cluster.says(Phase.APPLIED)
+
+    assert (await following).status.phase is Phase.APPLIED
