@@ -34,6 +34,7 @@ _FIRST_LOOK = 0.25  # seconds after which it is looked again whether a workload 
 _LONGEST_LOOK = 4.0
 _SLOWER = 1.5
 _WORKERS = 4
+_NO_ROOM = "ShareNotFree"
 _NOT_PREPARED = "NotPrepared"  # the pod's own events say why
 
 _log = structlog.get_logger(__name__)
@@ -144,8 +145,9 @@ class NodeResizes:
             group.create_task(self._follow(), name="resizes")
 
     def claim_changed(self, uid: str) -> None:
-        """Visit the shares of a claim that was prepared, or unprepared."""
-        for key in [key for key in {*self._objects, *self._looks} if key.uid == uid]:
+        """Visit the shares of a claim that was prepared, or unprepared, and those that want its place."""
+        known = {*self._objects, *self._looks}
+        for key in [key for key in known if key.uid == uid or self.reasons.get(key) == _NO_ROOM]:
             self._queue.add(key)
 
     def acknowledged(self) -> None:

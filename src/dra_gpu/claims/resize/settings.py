@@ -9,18 +9,27 @@ from msgspec.structs import replace
 
 from dra_gpu.api import nvidia_v1beta1
 from dra_gpu.api.claim_resize import ClaimResize, MpsSettings
+from dra_gpu.api.quantity import InvalidQuantityError
 from dra_gpu.claims.resize.state import Settings, ShareKey
 from dra_gpu.claims.shares import MpsShare, claim_share_name
 from dra_gpu.claims.steps import CdiDevice, SetTimeSlice, ShareOnMps, Step, WriteCdiSpec
+from dra_gpu.inventory import amounts
 from dra_gpu.mps.service import Limits
 
 
 def key_of(resize: ClaimResize, driver: str, pool: str) -> ShareKey | None:
-    """Return the device had whole that an object is about; None where it is another node's, or a share."""
+    """Return the device had whole that an object is about; None where it is another node's, or a share.
+
+    One that several claims have at once, each as a whole, has a share id and was allocated nothing of its capacities.
+    """
     target = resize.status.target
-    if target is None or (target.driver, target.pool) != (driver, pool) or target.share_id is not None:
+    if target is None or (target.driver, target.pool) != (driver, pool):
         return None
-    return ShareKey(target.claim_uid, target.device, "")
+    try:
+        is_share = target.share_id is not None and bool(amounts.parse(resize.status.allocated).compute_percent)
+    except InvalidQuantityError:
+        return None
+    return None if is_share else ShareKey(target.claim_uid, target.device, "")
 
 
 def over(steps: Sequence[Step], settings: Settings) -> tuple[Step, ...]:

@@ -9,7 +9,7 @@ from dra_gpu.claims.outcome import ClaimRef, Prepared
 from dra_gpu.claims.resize.state import ShareKey
 from dra_gpu.claims.shares import MEBI, claim_share_name
 from tests.unit.claims.resize.resized import ResizedNode
-from tests.unit.claims.world import DRIVER, LONG, POOL, config
+from tests.unit.claims.world import DRIVER, LONG, POOL, config, share_id
 
 REF = ClaimRef("team", "whole", "claim-w")
 KEY = ShareKey(REF.uid, "gpu-0", "")
@@ -130,3 +130,12 @@ async def test_what_cannot_be_is_said_with_its_reason(node, configs, wanted, rea
     assert resize.said.reason == reason
     assert resize.said.message
     assert await node.journal.kept() == ()
+
+
+async def test_a_gpu_that_several_claims_have_as_a_whole_keeps_the_time_slice_that_is_theirs_together(node):
+    resize = Object(node)
+    target = replace(resize.object.status.target, share_id=share_id(1))
+
+    resize.object = replace(resize.object, status=replace(resize.object.status, target=target))
+
+    assert node.resizing.key_of(resize.object) == KEY
