@@ -65,8 +65,8 @@ class ControllerMetrics:
             watch_age=registry.snapshot(
                 "dra_gpu_reflector_age_seconds",
                 "gauge",
-                "Since the API server was last heard of, by what is watched; up to about 70 s is normal on a quiet "
-                "cluster",
+                "Since the API server was last heard of, by what is watched; up to about 140 s is normal where nothing "
+                "changes",
                 ("resource",),
             ),
             resizes=registry.snapshot(

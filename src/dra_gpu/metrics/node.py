@@ -156,8 +156,8 @@ class NodeMetrics:
             watch_age=registry.snapshot(
                 "dra_gpu_reflector_age_seconds",
                 "gauge",
-                "Since the API server was last heard of, by what is watched; up to about 70 s is normal on a quiet "
-                "cluster",
+                "Since the API server was last heard of, by what is watched; up to about 140 s is normal where nothing "
+                "changes",
                 ("resource",),
             ),
             registered=registry.gauge("dra_gpu_registered", "1 while the kubelet has this driver registered"),
