@@ -79,7 +79,7 @@ class ForbiddenError(ApiError):
 class NotFoundError(ApiError):
     """404: the object, or the whole resource, does not exist."""
 
-    remedy = "create it, or check that the API is served (resource.k8s.io/v1 needs Kubernetes 1.34)"
+    remedy = "create it, or check that the API is served (resource.k8s.io/v1 needs Kubernetes 1.34, ClaimResizes deploy/crds.yaml)"
 
 
 class ConflictError(ApiError):
