@@ -79,7 +79,10 @@ class ForbiddenError(ApiError):
 class NotFoundError(ApiError):
     """404: the object, or the whole resource, does not exist."""
 
-    remedy = "create it, or check that the API is served (resource.k8s.io/v1 needs Kubernetes 1.34, ClaimResizes deploy/crds.yaml)"
+    remedy = (
+        "create it, or check that the API is served "
+        "(resource.k8s.io/v1 needs Kubernetes 1.34, ClaimResizes need deploy/crds.yaml)"
+    )
 
 
 class ConflictError(ApiError):
