@@ -32,6 +32,8 @@ from dra_gpu.inventory.amounts import Amounts
 _MOST_STEPS: Final = 32
 _OUTDATED_SECONDS: Final = 0.1
 _FOR_EVER: Final = 2**31
+_MOST_QUIET: Final = 8
+_LONGEST_SECONDS: Final = 60.0
 _REMEMBERED: Final = 1024
 
 _log = structlog.get_logger(__name__)
@@ -94,6 +96,7 @@ class Resizer:
         self._obstacles: dict[Key, _Obstacle] = {}
         self._on_applied = on_applied
         self._wishes: dict[Key, _Wish] = {}
+        self._quiet: dict[Key, int] = {}
         self._requests: OrderedDict[Key, str] = OrderedDict()
         self.queue: WorkQueue[Key] = WorkQueue(self.look, attempts=_FOR_EVER, clock=clock)
         labelled = Selection(label_selector=GROWTH_LABEL)
@@ -146,15 +149,16 @@ class Resizer:
         if resize is None:
             self._obstacles.pop(key, None)
             self._wishes.pop(key, None)
+            self._quiet.pop(key, None)
             return await self._look_for_leftovers(key)
         view = self._view(resize, await self._claim(key))
         self._time(key, resize)
-        for _ in range(_MOST_STEPS):
+        for done in range(_MOST_STEPS):
             if any(objects.unschedulable(pod) is not None for pod in view.pods):
                 view = replace(view, free=await self._left(view.target))
             step = decide(view, self._rules)
             if isinstance(step, Rest):
-                return step.again
+                return self._again(key, step.again, quiet=done == 0)
             view = await self._changes.do(view, step)
             self._time(key, view.resize)
             if view.obstacle and key not in self._obstacles:
@@ -177,6 +181,14 @@ class Resizer:
         pods = [one for one in self.pods.objects.values() if _is_of(one, resize, claim_uid)]
         lost = resize.status.node_name in self.lost_nodes
         return View(resize, claim, tuple(growths), tuple(pods), lost=lost, obstacle=self._obstacle(resize))
+
+    def _again(self, key: Key, seconds: float | None, *, quiet: bool) -> float | None:
+        """Return when to look again: the longer nothing was to be done, the later."""
+        if seconds is None or not quiet:
+            self._quiet.pop(key, None)
+            return seconds
+        looks = self._quiet[key] = min(self._quiet.get(key, 0) + 1, _MOST_QUIET)
+        return min(seconds * (1 << (looks - 1)), max(seconds, _LONGEST_SECONDS))
 
     def _time(self, key: Key, resize: ClaimResize) -> None:
         """Measure how long a wish takes."""

@@ -316,3 +316,18 @@ def test_finalizers_and_owners_of_others_stay_as_they_are():
     assert meta["finalizers"] == ["example.com/mine", "resource.dra-gpu.dev/claim-resize"]
     assert meta["ownerReferences"][0] == other
     assert [one["kind"] for one in meta["ownerReferences"]] == ["ConfigMap", "ResourceClaim"]
+
+
+def test_a_claim_that_does_not_come_is_looked_for_less_and_less_often_until_something_happens():
+    scene = Scene(resized=False)
+    scene.cluster.objects.clear()
+    scene.cluster.put("claimresizes", a_resize("training", {}))
+    looks = []
+    for _ in range(7):
+        scene.controller()
+        looks.append(scene.replica.again)
+    assert looks == [5, 5, 10, 20, 40, 60, 60]
+
+    scene.cluster.put("resourceclaims", a_claim("training"))
+    scene.controller()
+    assert scene.replica.again == 5
