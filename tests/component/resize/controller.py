@@ -30,5 +30,4 @@ class ControllerProcess:
             self.fate.dead = True
 
     def close(self) -> None:
-        """Do nothing any more."""
-        self.fate.dead = True
+        """Have nothing that the kernel would have to free."""

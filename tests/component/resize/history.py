@@ -8,9 +8,11 @@ watches are late; the journal is lost, the node reboots. Everything follows from
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar
 
 from tests.component.resize.objects import GIB, Objects
+from tests.component.resize.plugin import RECONCILE_SECONDS
 
 WORKLOADS = 7
 QUIET_SECONDS = 700.0
@@ -68,18 +70,27 @@ class History:
 
     async def end(self) -> None:
         """Let everything go, and assert that nothing is left."""
+        objects = self.objects
         await self.calm()
         for program in self.world.programs():
             program.end()
-        await asyncio.sleep(QUIET_SECONDS)
-        assert self.objects.unsettled() == ""
-        self.objects.delete_all("claimresizes")
-        await asyncio.sleep(QUIET_SECONDS)
-        assert self.objects.unsettled() == ""
-        self.objects.delete_all("resourceclaims")
-        self.objects.delete_all("pods", grace=True)
-        await asyncio.sleep(QUIET_SECONDS)
+        await self._until(lambda: not objects.unsettled())
+        objects.delete_all("claimresizes")
+        await asyncio.sleep(60.0)  # those that have room grow back; the others when the pods beside them leave
+        await self._until(lambda: not objects.unsettled())
+        objects.delete_all("resourceclaims")
+        objects.delete_all("pods", grace=True)
+        await self._until(lambda: not objects.left())
+        await asyncio.sleep(RECONCILE_SECONDS)
         assert await self.world.left() == []
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what comes by itself, and for longer than anybody pauses."""
+        until = self.world.now + QUIET_SECONDS
+        while not condition():
+            assert self.world.now < until, "it does not come to rest"
+            await asyncio.sleep(5.0)
+            self.world.check()
 
     async def calm(self) -> None:
         """Let everybody be there, hear everything and answer."""
@@ -98,14 +109,14 @@ class History:
         if pods := self.objects.workloads():
             name = self.random.choice(pods)
             self.objects.delete("pods", name, grace=True)
-            if self.random.random() < 0.7:
+            if self.random.random() < 0.85:
                 self.objects.delete("resourceclaims", name)
 
     async def force_delete_pod(self) -> None:
         if pods := self.objects.workloads():
             name = self.random.choice(pods)
             self.objects.delete("pods", name)
-            if self.random.random() < 0.7:
+            if self.random.random() < 0.85:
                 self.objects.delete("resourceclaims", name)
             if self.random.random() < 0.5:
                 self.objects.add_pod(self.random.randint(1, 90), self.random.randint(1, 60))

@@ -31,6 +31,7 @@ class Objects:
         self.server = server
         self._node = node
         self._objects = ClusterObjects(server)
+        self._memory = node.gpus[0].memory
         self._numbers = itertools.count(1)
         self.hardware = Amounts()
         """What is published while nobody has given anything back."""
@@ -105,7 +106,7 @@ class Objects:
     def check(self) -> None:
         """Assert what must be true at every moment: the programs together cannot have more than the GPU."""
         [now] = reach(self._node.root)
-        assert now.memory <= self._node.gpus[0].memory, now
+        assert now.memory <= self._memory, now
         assert now.sm_percent <= 100, now
 
     def unsettled(self) -> str:

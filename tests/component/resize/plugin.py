@@ -31,7 +31,7 @@ from tests.component.resize.memory_api import MemoryApi
 from tests.component.resize.mortality import DeathError, Fate, Mortal
 
 DRIVER, NODE = "gpu.nvidia.com", "node-0"
-RECONCILE_SECONDS = 600.0
+RECONCILE_SECONDS = 120.0
 
 
 class InlineCommitter:
@@ -190,8 +190,7 @@ class Plugin:
             self.fate.dead = True
 
     def close(self) -> None:
-        """Free what the kernel frees when a process has ended."""
-        self.fate.dead = True
+        """Free what the kernel frees when a process has ended; it has, and its tasks with it."""
         self.machine.close()
         for locks in self._locks:
             locks.close()

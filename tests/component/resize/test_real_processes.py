@@ -56,7 +56,7 @@ class RealHistory(History):
             program.end()
         await until(lambda: not objects.unsettled(), QUIET)
         objects.delete_all("claimresizes")
-        await until(lambda: not objects.unsettled() and not objects.resizes(), QUIET)
+        await until(lambda: not objects.unsettled(), QUIET)
         objects.delete_all("resourceclaims")
         objects.delete_all("pods", grace=True)
         await until(lambda: not objects.left() and not world.sharing.left(), QUIET)

@@ -188,9 +188,10 @@ class World:
                 start()
 
     async def _kill(self, process, task: asyncio.Task) -> None:
-        process.close()
+        process.fate.dead = True
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        process.close()
 
     def _api(self, boundary) -> MemoryApi:
         return MemoryApi(self.server, self.network, boundary)
