@@ -104,11 +104,13 @@ class ResizedNode(Node):
 class Controller:
     """The object of one claim."""
 
-    def __init__(self, node: ResizedNode, ref: ClaimRef, number: int, percent: int, gib: int) -> None:
+    def __init__(
+        self, node: ResizedNode, ref: ClaimRef, number: int, percent: int, gib: int, device: str = DEVICE
+    ) -> None:
         self.node, self.ref = node, ref
-        self.key = ShareKey(ref.uid, DEVICE, share_id(number))
+        self.key = ShareKey(ref.uid, device, share_id(number))
         own = amounts(percent, gib).wire(zeros=True)
-        target = Target(ref.uid, DRIVER, POOL, DEVICE, share_id(number))
+        target = Target(ref.uid, DRIVER, POOL, device, share_id(number))
         status = ClaimResizeStatus(
             node_name=POOL, target=target, allocated=own, permitted=own, wanted=own, permit=1, observed_generation=1
         )

@@ -7,11 +7,25 @@ import pytest
 
 from dra_gpu.api.claim_resize import AppliesTo, HeldProcess
 from dra_gpu.claims import device_status
-from dra_gpu.claims.outcome import Prepared, Refusal
+from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal
+from dra_gpu.claims.ports import ClaimReadError
+from dra_gpu.claims.shares import MEBI, share_name
 from dra_gpu.inventory.amounts import NOTHING
+from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
+from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
 from tests.unit.claims.resize.resized import Controller, ResizedNode, amounts, told
-from tests.unit.claims.world import DRIVER, PATIENCE, shared_config
+from tests.unit.claims.world import (
+    DRIVER,
+    EVERY_VIEW,
+    PATIENCE,
+    inventory_of,
+    mig_uuid,
+    partitionable_gpus,
+    share,
+    share_id,
+    shared_config,
+)
 
 GIVEN_BACK = amounts(90, 60) - amounts(20, 16)
 
@@ -332,3 +346,65 @@ async def test_a_claim_that_waits_for_room_is_prepared_when_a_limit_falls(tmp_pa
         await training.visit()
 
         assert isinstance(await preparing, Prepared)
+
+
+async def test_while_the_api_server_is_away_everything_stays_as_it_is(node, training):
+    training.want(20, 16)
+    node.api.fault = ClaimReadError("away", retryable=True)
+    with pytest.raises(ClaimReadError):
+        await training.visit()
+    assert (node.mps_of(1), node.memory_of(1)) == (90, 60)
+    assert node.server.offered[training.key] == NOTHING
+
+    node.api.fault = None
+    await training.visit()
+
+    assert training.said.in_force == told(amounts(20, 16))
+
+
+async def test_a_driver_that_refuses_a_limit_is_said_and_asked_again(node, training):
+    node.mps.faults = [MpsError(MpsErrorKind.UNSUPPORTED, "MPS does not know how")]
+    training.want(20, 16)
+
+    visit = await training.visit()
+
+    assert visit.waiting
+    assert (training.said.reason, training.said.message) == ("LimitsNotSet", "MPS does not know how")
+    assert training.said.in_force == told(amounts(90, 60))
+    await training.visit()
+    assert training.said.in_force == told(amounts(20, 16))
+
+
+async def test_an_object_from_before_changes_nothing(node, training):
+    old = training.object
+    await training.give_back(20, 16)
+    training.permit(90, 60)
+    await training.visit()
+
+    await node.resizing.visit(training.key, old)
+
+    assert (node.mps_of(1), node.memory_of(1)) == (20, 16)
+
+
+async def test_a_share_of_a_partition_is_resized_within_the_partition(tmp_path):
+    node = ResizedNode(tmp_path)
+    gpus = partitionable_gpus(1)
+    node.inventory = inventory_of(gpus, options=EVERY_VIEW)
+    device = "gpu-0-mig-1g10gb-19-2-shared"
+    async with node.running():
+        ref = ClaimRef("team", "part", "claim-part")
+        node.api.add(ref, share(device, 1, percent=80, memory="8Gi"), pods=("pod-1",))
+        assert isinstance(await node.prepare(ref), Prepared)
+        part = Controller(node, ref, 1, 80, 8, device=device)
+        node.vendor.processes = {11: ("pod-1", {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "80"})}
+
+        part.want(30, 2)
+        await part.visit()
+        await part.visit()
+        assert part.said.in_force == told(amounts(80, 2))
+        node.vendor.processes = {}
+        await part.visit()
+
+        assert part.said.in_force == told(amounts(30, 2))
+        mig = mig_uuid(gpus[0].uuid, MigPlacement(0, 2, 1))
+        assert node.mps.held[mig, share_name(share_id(1))] == Limits(30, 2 * 1024 * MEBI)
