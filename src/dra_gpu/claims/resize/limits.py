@@ -41,14 +41,14 @@ class _Found:
     messages: list[str] = field(default_factory=list)
 
 
-async def enforce(record: Record, resize: Resize, machine: Machine, pods: Collection[str]) -> Enforced:
+async def enforce(record: Record, resize: Resize, machine: Machine, pods: Collection[str] | None) -> Enforced:
     """Set the limits of a share of a prepared claim to the goal of its resize. The caller holds its locks.
 
     Args:
         record: the claim, as the journal has it with that goal.
         resize: of one of its shares.
         machine: the node.
-        pods: UIDs of the pods that may use the claim.
+        pods: UIDs of the pods that may use the claim; None where nobody can tell.
 
     Raises:
         VendorError, MpsError, SpecStoreError, JournalError: something could not be set or seen now.
@@ -135,7 +135,7 @@ async def _set_memory(record: Record, share: HeldShare, resize: Resize, machine:
 
 
 async def _set_environment(
-    record: Record, share: HeldShare, resize: Resize, machine: Machine, pods: Collection[str], found: _Found
+    record: Record, share: HeldShare, resize: Resize, machine: Machine, pods: Collection[str] | None, found: _Found
 ) -> None:
     """Write the file from which containers get their limits, and see whether a process has more from before."""
     written = False
@@ -146,7 +146,7 @@ async def _set_environment(
     if resize.goal == resize.limit:
         return
     by_memory = share.memory is Mechanism.COOPERATIVE
-    if written:  # a container that is being made by the former file shows its processes only in a moment
+    if pods is None or written:  # a container that is being made by the former file shows its processes in a moment
         found.compute, found.memory = False, not by_memory
         found.messages.append("containers that are being started are waited for")
         return

@@ -105,6 +105,7 @@ class Resizing:
         self._gpu_locks = gpu_locks
         self._offers = offers
         self._on_resized = on_resized
+        self._pods_seen: dict[str, tuple[int, tuple[str, ...]]] = {}
 
     def wish(self, resize: ClaimResize) -> Wish | None:
         """Return what an object asks of this node; None where it asks nothing of a share here."""
@@ -137,6 +138,8 @@ class Resizing:
             if before is not None:  # another instance may have changed it
                 self._offers.offer(key, before.offered)
             record = await self._journal.load(key.uid)
+            if record is None:
+                self._pods_seen.pop(key.uid, None)
             one = _OneShare(self, before, wish if wish is None or wish.key == key else None, record)
             resting = await one.run(deletable=seen is None)
             after, record = one.resize, one.record
@@ -190,16 +193,25 @@ class Resizing:
         pods = await self._pods(record)
         until = asyncio.get_running_loop().time() + _LOCK_S
         async with self._gpu_locks.hold(record.lock_keys, str(record.ref), until):
-            await self._preparation.admit(record, pods)
+            await self._preparation.admit(record, pods or ())
             try:
                 return await enforce(record, resize, self._machine, pods)
             except (VendorError, MpsError, SpecStoreError) as error:
                 _log.warning("the limits of a share cannot be set now", claim=str(record.ref), reason=str(error))
                 return Enforced(resize.limit, complete=False, reason="LimitsNotSet", message=str(error))
 
-    async def _pods(self, record: Record) -> Sequence[str]:
+    async def _pods(self, record: Record) -> Sequence[str] | None:
+        """Return the pods that may use a claim, those among them that were force-deleted; None where it is gone.
+
+        Kubernetes forgets such a pod at once, while its processes go on for seconds.
+        """
         claim: ResourceClaim | None = await self._reader.get(record.ref.namespace, record.ref.name)
-        return () if claim is None or claim.metadata.uid != record.ref.uid else pods_of(claim)
+        if claim is None or claim.metadata.uid != record.ref.uid:
+            return None
+        seq, seen = self._pods_seen.get(record.ref.uid, (record.seq, ()))
+        pods = tuple(dict.fromkeys((*(seen if seq == record.seq else ()), *pods_of(claim))))
+        self._pods_seen[record.ref.uid] = record.seq, pods
+        return pods
 
     async def record(self, uid: str) -> Record | None:
         """Return a claim's record with all its resizes."""

@@ -1,5 +1,6 @@
 """A node whose claims are resized, and the object of one of them as its controller would write it."""
 
+from functools import cached_property
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -50,8 +51,9 @@ class ResizedNode(Node):
         self.server = Server()
         self.resized: list[Record] = []
 
-    @property
+    @cached_property
     def resizing(self) -> Resizing:
+        """What resizes its shares; one for each time that the node runs."""
         locks = self.directory / "state" / "locks"
         return Resizing(
             Identity(DRIVER, POOL),

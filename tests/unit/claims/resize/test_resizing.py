@@ -306,6 +306,30 @@ async def test_with_classic_mps_containers_started_with_more_are_waited_for(node
     assert training.said.in_force == told(amounts(20, 16))
 
 
+async def test_with_classic_mps_a_pod_that_was_force_deleted_counts_as_long_as_its_processes_live(node):
+    node.vendor.ability = SharingAbility(MpsProtocol.CLASSIC)
+    node.mps.protocol = MpsProtocol.CLASSIC
+    ref = await node.claim(1, 90, 60)
+    await node.prepare(ref)
+    training = Controller(node, ref, 1, 90, 60)
+    node.vendor.processes = {11: ("pod-1", {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "90"})}
+    training.want(20, 60)
+    await training.visit()
+    results = node.api.claims["team", "c1"].status.allocation.devices.results
+
+    node.api.add(ref, *results, pods=())
+    await training.visit()
+    assert training.said.in_force == told(amounts(90, 60))
+    node.api.delete(ref)
+    await training.visit()
+    assert training.said.in_force == told(amounts(90, 60))
+
+    node.api.add(ref, *results, pods=())
+    node.vendor.processes = {}
+    await training.visit()
+    assert training.said.in_force == told(amounts(20, 60))
+
+
 async def test_with_time_slices_nothing_keeps_a_limit_from_holding(node):
     ref = await node.claim(1, 90, 60)
     result = node.api.claims["team", "c1"].status.allocation.devices.results[0]
