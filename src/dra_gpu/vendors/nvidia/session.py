@@ -1,5 +1,9 @@
-"""One user's hold of NVML, which outlasts a call that hangs: shutting NVML down then would hang as well."""
+"""A hold of NVML that several may share, and that outlasts a call that hangs: shutting NVML down then would hang, too.
 
+Promises: whoever is inside has NVML open; whoever leaves last gives up what was opened, once.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -14,7 +18,7 @@ _SHUT_DOWN_SECONDS = 5.0
 
 
 class Session:
-    """Opens NVML for one user at a time.
+    """Opens NVML for whoever comes first, and closes it behind the last. Used from one event loop.
 
     Args:
         nvml: the library of this process.
@@ -25,6 +29,8 @@ class Session:
         self._nvml = nvml
         self._watchdog = watchdog
         self._is_open = False
+        self._users = 0
+        self._turn = asyncio.Lock()  # who comes waits for who is opening or closing it
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -33,14 +39,23 @@ class Session:
         Raises:
             VendorError: it cannot be opened. That it cannot be closed is found by the next user.
         """
+        self._users += 1
         try:
-            if not self._is_open:
-                await self._watchdog.call("NVML", "nvmlInit_v2", self._open, _INITIALISE_SECONDS)
+            async with self._turn:
+                if not self._is_open:
+                    await self._watchdog.call("NVML", "nvmlInit_v2", self._open, _INITIALISE_SECONDS)
             yield
         finally:
-            if self._is_open and not self._watchdog.stuck:
-                with suppress(VendorError):
-                    await self._watchdog.call("NVML", "nvmlShutdown", self._close, _SHUT_DOWN_SECONDS)
+            self._users -= 1
+            if self._is_last:
+                async with self._turn:
+                    if self._is_last:
+                        with suppress(VendorError):
+                            await self._watchdog.call("NVML", "nvmlShutdown", self._close, _SHUT_DOWN_SECONDS)
+
+    @property
+    def _is_last(self) -> bool:
+        return self._is_open and not self._users and not self._watchdog.stuck
 
     def _open(self) -> None:
         self._nvml.open()
