@@ -18,6 +18,7 @@ from dra_gpu.apiserver.reflector import Change, Reflector
 from dra_gpu.apiserver.resources import CLAIM_RESIZES
 from dra_gpu.apiserver.work_queue import WorkQueue
 from dra_gpu.claims.journal import Journal
+from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.locks import LockTimeoutError
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.ports import ClaimReadError
@@ -160,13 +161,19 @@ class NodeResizes:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run(), name="resize-queue")
             while True:
-                known = {one.key for one in await self._journal.kept()}
-                for key in known | self._objects.keys():
-                    self._looks.setdefault(key, _FIRST_LOOK)
-                    self._queue.add(key)
-                for key in self._looks.keys() - known - self._objects.keys():
-                    del self._looks[key]
+                try:
+                    await self._visit_all()
+                except JournalError as error:  # a disk that is full or gone may come back
+                    _log.error("resizes cannot be looked at now", reason=str(error))
                 await asyncio.sleep(TICK_SECONDS)
+
+    async def _visit_all(self) -> None:
+        known = {one.key for one in await self._journal.kept()}
+        for key in known | self._objects.keys():
+            self._looks.setdefault(key, _FIRST_LOOK)
+            self._queue.add(key)
+        for key in self._looks.keys() - known - self._objects.keys():
+            del self._looks[key]
 
     async def _work(self, key: ShareKey) -> float | None:
         if not self._publishing.in_charge or not self._reflector.synced.is_set():

@@ -53,9 +53,7 @@ async def enforce(record: Record, resize: Resize, machine: Machine, pods: Collec
     Raises:
         VendorError, MpsError, SpecStoreError, JournalError: something could not be set or seen now.
     """
-    share = next(
-        (one for one in record.planned if (one.device, one.share_id) == (resize.device, resize.share_id)), None
-    )
+    share = _share(record, resize)
     if share is None:
         return Enforced(resize.limit, complete=False, reason="NotKnown", message="the share is not known here yet")
     found = _Found()
