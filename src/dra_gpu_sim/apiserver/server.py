@@ -30,12 +30,14 @@ class ServerOptions:
         gates_off: feature gates whose fields are dropped from slices, silently, as by a real server.
         bookmark_every: seconds between bookmarks on a watch that asked for them.
         watch_limit: longest life of a watch in seconds, whatever the client asks for.
+        seed: of the names that the server makes up; None for others each time.
     """
 
     tokens: Collection[str] = ()
     gates_off: Collection[str] = ()
     bookmark_every: float = 60.0
     watch_limit: float = 600.0
+    seed: int | None = None
 
 
 class ApiServer:
@@ -43,7 +45,7 @@ class ApiServer:
 
     def __init__(self, options: ServerOptions | None = None) -> None:
         self.options = options or ServerOptions()
-        self.store = ObjectStore()
+        self.store = ObjectStore(seed=self.options.seed)
         self.faults = Faults()
         self.log = RequestLog()
         self.tokens = set(self.options.tokens)

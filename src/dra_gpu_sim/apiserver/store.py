@@ -52,7 +52,7 @@ class ObjectStore:
     def __init__(self, *, seed: int | None = None) -> None:
         self._objects: dict[Key, Obj] = {}
         self._history: list[Change] = []
-        self._listeners: set[Listener] = set()
+        self._listeners: dict[Listener, None] = {}  # in the order in which they came
         self._versions = itertools.count(1)
         self._random = random.Random(seed)  # noqa: S311 - suffixes of names, not secrets
         self.version = 0
@@ -173,8 +173,8 @@ class ObjectStore:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` with every change from now on; the result ends that."""
-        self._listeners.add(listener)
-        return lambda: self._listeners.discard(listener)
+        self._listeners[listener] = None
+        return lambda: self._listeners.pop(listener, None)
 
     def since(self, version: int) -> Iterator[Change]:
         """The history after a version; 410 if a compaction has swallowed part of it, 504 if it is yet to come."""

@@ -48,6 +48,7 @@ class PodScheduler:
         self._held_slices: Sequence[Mapping[str, Any]] | None = None
         self._news = 1
         self._looked: dict[str, int] = {}
+        self._came: dict[str, int] = {}
 
     def notice(self, change: Change) -> None:
         """Take in that something has changed: pods that did not fit are looked at again."""
@@ -110,7 +111,9 @@ class PodScheduler:
             and not pod["metadata"].get("deletionTimestamp")
             and pod["metadata"]["uid"] not in self._decided
         ]
-        return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+        for pod in found:
+            self._came.setdefault(pod["metadata"]["uid"], len(self._came))
+        return sorted(found, key=lambda pod: self._came[pod["metadata"]["uid"]])
 
     def _decision(self, pod: Mapping[str, Any]) -> Decision | None:
         """Return what a pod gets; None while one of its claims does not exist, or is being deleted.

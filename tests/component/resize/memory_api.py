@@ -38,12 +38,12 @@ class Network:
         self.away = False
         self.answers_lost = 0
         self.lag = 0.0
-        self._watches: set[asyncio.Queue] = set()
+        self._watches: dict[asyncio.Queue, None] = {}
 
     def cut(self) -> None:
         """Be away, and let every watch know."""
         self.away = True
-        for queue in self._watches:
+        for queue in tuple(self._watches):
             queue.put_nowait(None)
 
     def back(self) -> None:
@@ -52,11 +52,11 @@ class Network:
 
     def open(self) -> asyncio.Queue:
         queue: asyncio.Queue = asyncio.Queue()
-        self._watches.add(queue)
+        self._watches[queue] = None
         return queue
 
     def close(self, queue: asyncio.Queue) -> None:
-        self._watches.discard(queue)
+        self._watches.pop(queue, None)
 
 
 class MemoryApi:

@@ -13,7 +13,7 @@ from typing import Self
 
 import yaml
 
-from dra_gpu_sim.apiserver.server import ApiServer
+from dra_gpu_sim.apiserver.server import ApiServer, ServerOptions
 from dra_gpu_sim.local.cluster import DEVICE_CLASSES
 from dra_gpu_sim.local.controlplane import ControlPlane
 from dra_gpu_sim.node import SimulatedNode
@@ -39,7 +39,7 @@ class World:
         self.random = Random(seed)
         self.directory = directory
         self.node = node
-        self.server = ApiServer()
+        self.server = ApiServer(ServerOptions(seed=seed))
         self.network = Network(self.random)
         self.plane = ControlPlane(self.server, NODE)
         self.gpu = gpu(0, uuid=node.uuids[0], memory_bytes=node.gpus[0].memory)
