@@ -20,6 +20,8 @@ from dra_gpu.validation import crds
 
 #: Between two looks as long as something is missing, however often somebody asks.
 LOOK_SECONDS = 5.0
+#: Between two looks once all is there: somebody may remove it.
+LOOK_AGAIN_SECONDS = 60.0
 _NAMED = 5
 _REMEDY = f"kubectl apply -f deploy/crds.yaml of release {__version__}, or upgrade the chart with crds.create=true"
 
@@ -29,7 +31,7 @@ Definition = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Kinds:
-    """Looks until all is there; once it is, nothing is asked any more.
+    """Looks until all is there, and seldom from then on; what it knows holds until a server answers otherwise.
 
     Attributes:
         api: the API server.
@@ -46,7 +48,8 @@ class Kinds:
     async def problem(self) -> str:
         """Return what is missing and what to do; empty when nothing is."""
         now = self.clock.now()
-        if self._problem != "" and (self._problem is None or now - self._looked >= LOOK_SECONDS):
+        pause = LOOK_AGAIN_SECONDS if self._problem == "" else LOOK_SECONDS
+        if self._problem is None or now - self._looked >= pause:
             self._looked = now
             found = await self._look()
             if found and found != self._problem:
@@ -61,7 +64,7 @@ class Kinds:
             except errors.NotFoundError:
                 return f"CustomResourceDefinition {name} is not there: {_REMEDY}"
             except errors.ApiError as error:
-                return str(error)
+                return "" if self._problem == "" else str(error)
             missing = list(lacking(wanted["spec"], found.spec))
             if missing:
                 more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""

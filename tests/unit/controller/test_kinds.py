@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dra_gpu.apiserver.errors import ForbiddenError, NotFoundError
+from dra_gpu.apiserver.errors import ForbiddenError, NotFoundError, UnavailableError
 from dra_gpu.apiserver.resources import CustomResourceDefinition
-from dra_gpu.controller.kinds import LOOK_SECONDS, Kinds, lacking
+from dra_gpu.controller.kinds import LOOK_AGAIN_SECONDS, LOOK_SECONDS, Kinds, lacking
 from dra_gpu.validation import crds
 from tests.unit.apiserver.manual_clock import ManualClock
 
@@ -71,7 +71,7 @@ def kinds(server, clock):
     return Kinds(server, lambda: {NAME: WANTED}, clock)
 
 
-async def test_once_all_is_there_nothing_is_asked_any_more():
+async def test_once_all_is_there_it_is_seldom_asked_for():
     server, clock = Server([WANTED["spec"]]), ManualClock()
     looking = kinds(server, clock)
 
@@ -80,6 +80,29 @@ async def test_once_all_is_there_nothing_is_asked_any_more():
         await clock.sleep(2 * LOOK_SECONDS)
 
     assert server.looks == 1
+
+
+async def test_a_kind_that_somebody_removes_is_missed():
+    server, clock = Server([WANTED["spec"], NotFoundError("get", "crds", NAME), WANTED["spec"]]), ManualClock()
+    looking = kinds(server, clock)
+    assert await looking.problem() == ""
+
+    await clock.sleep(LOOK_AGAIN_SECONDS)
+
+    assert "is not there" in await looking.problem()
+    await clock.sleep(LOOK_SECONDS)
+    assert await looking.problem() == ""
+
+
+async def test_a_server_that_does_not_answer_takes_nothing_away():
+    server, clock = Server([WANTED["spec"], UnavailableError("get", "crds", NAME)]), ManualClock()
+    looking = kinds(server, clock)
+    assert await looking.problem() == ""
+
+    await clock.sleep(LOOK_AGAIN_SECONDS)
+
+    assert await looking.problem() == ""
+    assert server.looks == 2
 
 
 async def test_what_is_missing_is_looked_at_again_and_not_for_each_question():
