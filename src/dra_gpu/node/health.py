@@ -178,7 +178,7 @@ class NodeHealth:
     def _count(self, event: HealthEvent) -> None:
         key = event.gpu, event.kind.value if event.xid is None else str(event.xid)
         if key in self.events or len(self.events) < _MOST_COUNTED:
-            self.events[key] += 1
+            self.events[key] += event.count
 
     def _publish(self) -> None:
         if self._layout is not None:

@@ -41,6 +41,7 @@ class HealthEvent:
         gpu_instance: id of the MIG GPU instance it is confined to; None for the whole GPU.
         compute_instance: id of the compute instance; None for the whole GPU instance.
         detail: what else the vendor says, for messages.
+        count: how often it happened, where it was told once for several times.
     """
 
     gpu: str
@@ -49,6 +50,7 @@ class HealthEvent:
     gpu_instance: int | None = None
     compute_instance: int | None = None
     detail: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

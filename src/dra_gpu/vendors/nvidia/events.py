@@ -30,8 +30,9 @@ _KINDS = {
 }
 _WANTED = sum(_KINDS)
 _NO_INSTANCE = 0xFFFFFFFF
-# What one wait hands on at most: a GPU that reports without end does not keep the others' events from being told.
-_MOST = 64
+# What one wait takes at most: a GPU that reports without end does not keep the others' events from being told.
+_MOST = 1024
+_MOST_WAITS = 64  # for what a set has left when it goes
 
 
 class LostGpuError(Exception):
@@ -119,14 +120,16 @@ class EventSet:
     def wait(self, milliseconds: int) -> list[HealthEvent]:
         """Return what has happened, as soon as something has; nothing after the time given.
 
+        What happened several times is told once, with how often: a GPU may report ten thousand errors a second.
+
         Raises:
             LostGpuError: a registered GPU is lost, and nothing else has happened.
             VendorError: NVML does not wait.
         """
-        found: list[HealthEvent] = []
-        while len(found) < _MOST:
+        found: Counter[HealthEvent] = Counter()  # in the order in which each happened first
+        for turn in range(_MOST):
             try:
-                data = pynvml.nvmlEventSetWait_v2(self._set, 0 if found else milliseconds)
+                data = pynvml.nvmlEventSetWait_v2(self._set, 0 if turn else milliseconds)
             except (pynvml.NVMLError, AttributeError) as error:
                 code = getattr(error, "value", None)
                 if found or code == pynvml.NVML_ERROR_TIMEOUT:
@@ -136,8 +139,8 @@ class EventSet:
                 raise failure("NVML", "nvmlEventSetWait_v2", error) from error
             event = self._event(data)
             if event is not None:
-                found.append(event)
-        return found
+                found[event] += 1
+        return _told(found)
 
     def _event(self, data: Any) -> HealthEvent | None:
         uuid = self._uuids.get(_value(data.device)) or text(optional(pynvml.nvmlDeviceGetUUID, data.device))
@@ -156,10 +159,14 @@ class EventSet:
 
     def rest(self) -> list[HealthEvent]:
         """Return what has happened and was not told yet, without waiting; a set that is spoilt has its events, too."""
-        try:
-            return self.wait(0)
-        except (LostGpuError, VendorError):
-            return []
+        found: Counter[HealthEvent] = Counter()
+        with suppress(LostGpuError, VendorError):
+            for _ in range(_MOST_WAITS):
+                more = _counted(self.wait(0))
+                if not more:
+                    break
+                found += more
+        return _told(found)
 
     def close(self) -> None:
         """Give the set up."""
@@ -171,14 +178,16 @@ def handed_over(former: EventSet, following: EventSet) -> list[HealthEvent]:
 
     What has happened since the second one was made is in both.
     """
-    told = former.rest()
-    known = Counter(told)
-    for event in following.rest():
-        if known[event]:
-            known[event] -= 1
-        else:
-            told.append(event)
-    return told
+    told, later = _counted(former.rest()), _counted(following.rest())
+    return _told(told | later)
+
+
+def _counted(events: Sequence[HealthEvent]) -> Counter[HealthEvent]:
+    return Counter({replace(event, count=1): event.count for event in events})
+
+
+def _told(found: Counter[HealthEvent]) -> list[HealthEvent]:
+    return [replace(event, count=count) for event, count in found.items()]
 
 
 def _value(handle: Any) -> int:
