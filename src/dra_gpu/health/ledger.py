@@ -150,7 +150,8 @@ class HealthLedger:
 
     def _keep(self, gpu: GpuFaults) -> None:
         self._faults[gpu.gpu] = gpu
-        self._tell()
+        if self._states.get(gpu.gpu) != told(gpu, self._driver, self._evict):  # thousands a second may change nothing
+            self._tell()
 
     def _tell(self) -> None:
         states = {uuid: told(self._of(uuid), self._driver, self._evict) for uuid in self._present}

@@ -5,7 +5,8 @@ What changes is told at once, and told as kept when it is on disk: a taint that 
 A disk that takes long is not waited for.
 
 Promises: however much a GPU reports, it is looked at once a second at most; a vendor that cannot watch is asked again
-after growing pauses, and its GPUs are looked at meanwhile; errors are told once and never raised.
+after growing pauses, and its GPUs are looked at meanwhile; errors are told once and never raised; the disk is written
+when others see a change, and otherwise once a minute at most.
 """
 
 import asyncio
@@ -51,6 +52,7 @@ class MonitorTimes:
         blind: how long no GPU is called unmonitored although the watch has ended.
         keep: between two writes of what changes nothing for others.
         patience: how long a change waits for the disk before it counts as kept.
+        strays: between two lines about errors that belong to nobody.
     """
 
     period: float = 5.0
@@ -61,6 +63,7 @@ class MonitorTimes:
     blind: float = 30.0
     keep: float = 60.0
     patience: float = 0.25
+    strays: float = 60.0
 
 
 @dataclass(slots=True)
@@ -101,6 +104,8 @@ class HealthMonitor:
     _written: Remembered | None = None
     _blind_since: float | None = None
     _complaints: dict[str, str] = field(default_factory=dict)
+    _strays: int = 0
+    _strays_quiet_until: float = 0.0
 
     def restore(self) -> None:
         """Take what an earlier run knew, or whoever published before; call it before anything is published."""
@@ -156,13 +161,20 @@ class HealthMonitor:
         if event.gpu_instance is not None:
             placement = self.instance(event.gpu, event.gpu_instance, event.compute_instance)
             if placement is None:
-                # Nobody has it any more, and the next one at its place will be another one.
-                _log.warning("an error of a MIG instance that is gone", gpu=event.gpu, xid=event.xid)
+                self._note_stray(event)
         if event.gpu_instance is None or placement is not None:
             self.ledger.happened(event, placement)
         if event.kind is HealthEventKind.LOST:
             self.on_change()
         self.look_at(event.gpu)
+
+    def _note_stray(self, event: HealthEvent) -> None:
+        """Log an error of an instance that nobody has any more: the next one at its place will be another one."""
+        now = asyncio.get_running_loop().time()
+        self._strays += 1
+        if now >= self._strays_quiet_until:
+            _log.warning("errors of MIG instances that are gone", gpu=event.gpu, xid=event.xid, count=self._strays)
+            self._strays, self._strays_quiet_until = 0, now + self.times.strays
 
     def _ready(self, gpus: Sequence[str]) -> None:
         self._blind_since = None
@@ -250,7 +262,10 @@ class HealthMonitor:
             self.on_change()
 
     def _forget_instances(self) -> None:
+        there = {gpu.uuid for gpu in self.gpus()}  # of others it is not known which instances they have
         for gpu in self.ledger.faults():
+            if gpu.gpu not in there:
+                continue
             for one in gpu.instances:
                 if self.instance(gpu.gpu, one.gpu_instance, None) != one.placement:
                     self.ledger.destroyed(gpu.gpu, one.placement)
@@ -270,8 +285,13 @@ class HealthMonitor:
             writing.cancel()
 
     async def _write(self) -> None:
-        """Write until what is on disk is what is known, which may change meanwhile."""
-        while True:
+        """Write until what others see is on disk, which may change meanwhile.
+
+        That an error has happened again is no reason to write at once: there may be thousands a second.
+        """
+        seen = None
+        while seen != (self.ledger.states(), self.cleared):
+            seen = self.ledger.states(), self.cleared
             what = Remembered(tuple(gpu for gpu in self.ledger.faults() if gpu.memorable), self.cleared)
             if what == self._written or not self.may_write():
                 return

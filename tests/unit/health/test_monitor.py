@@ -340,3 +340,59 @@ async def test_a_state_directory_that_takes_nothing_stops_nothing(tmp_path):
         await world.watched()
         world.vendor.report(xid(95, gpu=world.gpus[0].uuid))
         await world.until(lambda: world.taints(0) == {"xid"})
+
+
+@pytest.mark.case("C103")
+async def test_a_sick_instance_is_known_after_a_restart_before_it_is_known_which_instances_there_are(world):
+    uuid = world.gpus[0].uuid
+    world.instances[uuid, 7] = SMALL
+    async with world.running():
+        await world.watched()
+        world.vendor.report(xid(95, gpu_instance=7, gpu=uuid))
+        await world.until(lambda: world.store.load().gpus)
+    gpus, instances = world.gpus, world.instances
+    world.gpus, world.instances = [], {}
+    world.new()
+    async with world.running():
+        for _ in range(10):
+            await asyncio.sleep(0)
+        world.gpus, world.instances = gpus, instances
+
+        world.monitor.gpus_changed()
+
+        assert list(world.ledger.states()[uuid].partitions) == [SMALL]  # what is published at this moment
+
+
+async def test_an_error_that_goes_on_happening_is_not_written_again_and_again(world, monkeypatch):
+    uuid = world.gpus[0].uuid
+    saved = []
+
+    def save(what):
+        saved.append(what)
+        world.ledger.happened(xid(95, gpu=uuid), None)  # by the time it is on disk
+
+    monkeypatch.setattr(world.store, "save", save)
+    async with world.running():
+        await world.watched()
+        await world.until(lambda: len(world.ledger.states()) == 2)
+        world.vendor.report(xid(95, gpu=uuid))
+        await world.until(lambda: saved)
+        for _ in range(20):
+            await asyncio.to_thread(lambda: None)
+
+        assert len(saved) == 1
+        world.monitor.clear("GPU-9")
+        await world.until(lambda: saved[-1].cleared == "GPU-9")
+
+
+async def test_errors_of_instances_that_are_gone_are_logged_once_in_a_while(world):
+    from structlog.testing import capture_logs
+
+    with capture_logs() as logs:
+        async with world.running():
+            await world.watched()
+            for _ in range(1000):
+                world.vendor.report(xid(43, gpu_instance=9, gpu=world.gpus[0].uuid))
+
+    assert [line["count"] for line in logs if "MIG instances that are gone" in line["event"]] == [1]
+    assert len(world.counted) == 1000
