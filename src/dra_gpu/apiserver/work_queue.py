@@ -92,9 +92,11 @@ class WorkQueue(Generic[K]):
                 again = self._after_failure(key, error)
             else:
                 self._failures.pop(key, None)
+                if key in self._again:
+                    again = 0.0  # whoever added it knows what the work did not
             finally:
                 self._in_work.discard(key)
-            if key in self._again:
+            if key in self._again:  # after a failure not sooner than is good
                 self._again.discard(key)
                 again = 0.0 if again is None else again
             if again is not None:

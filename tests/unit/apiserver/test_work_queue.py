@@ -52,6 +52,19 @@ async def test_a_key_that_is_added_twice_is_done_once():
     assert sorted(work.keys) == ["a", "b"]
 
 
+async def test_a_key_that_is_added_while_it_is_worked_on_does_not_wait_for_when_the_work_wanted_to_look_again():
+    work = Work(VirtualClock())
+    work.hold, work.again = asyncio.Event(), 60.0
+    async with queue(work) as waiting:
+        waiting.add("a")
+        await work.clock.advance(1)
+        waiting.add("a")
+        work.hold.set()
+        await work.clock.advance(30)
+
+    assert [at for _, at in work.done] == [0.0, 1.0]
+
+
 async def test_a_key_that_is_added_while_it_is_worked_on_is_done_again_afterwards():
     work = Work(VirtualClock())
     work.hold = asyncio.Event()
