@@ -29,7 +29,7 @@ def can(*command: str) -> bool:
 def test_a_full_disk_refuses_claims_with_its_reason_and_loses_nothing(tmp_path):
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    script = 'mount -t tmpfs -o size=160k,mode=700 none "$0" && exec "$1" -m tests.component.claims.full_disk "$2"'
+    script = 'mount -t tmpfs -o size=192k,mode=700 none "$0" && exec "$1" -m tests.component.claims.full_disk "$2"'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script, state, sys.executable, tmp_path],
         capture_output=True,
