@@ -95,7 +95,7 @@ async def test_an_xid_of_a_mig_instance_taints_that_partition_one_of_the_gpu_all
     await sick.until_told("DeviceUnhealthy", ("ResourceClaim", "first"))
     await sick.until_healthy(first.claim, **{small(0): "False"})
     assert sick.healthy(second.claim) == {half(4): "True"}
-    assert "an error of a MIG instance that is gone" in sick.world.plugin.read_log()
+    assert "errors of MIG instances that are gone" in sick.world.plugin.read_log()
 
     # The next instance at that place is another one.
     await partitions.end(first)
