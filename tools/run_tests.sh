@@ -5,6 +5,8 @@
 set -euo pipefail
 pytest=$1
 shift
+# Without bytecode every worker, and every process that a test starts, would compile the tests for itself.
+unset PYTHONDONTWRITEBYTECODE
 parallel=()
 if [[ ${1:-} == --parallel=* ]]; then
   how=${1#--parallel=}
