@@ -99,11 +99,16 @@ class Trace:
     arrivals: tuple[Arrival, ...]
 
 
+def has_departures(seed: int) -> bool:
+    """Return whether claims end in the trace of a seed."""
+    return seed >= _WITHOUT_DEPARTURES
+
+
 def trace(seed: int) -> Trace:
     """Return the trace of a seed."""
     random = Random(seed)
     mix = tuple(MIXES)[seed % len(MIXES)]
-    departures = seed >= _WITHOUT_DEPARTURES
+    departures = has_departures(seed)
     return Trace(seed, mix, departures, tuple(_arrivals(random, MIXES[mix], departures=departures)))
 
 
