@@ -44,7 +44,8 @@ class Api:
             self._headers["Authorization"] = f"Bearer {token_file.read_text().strip()}"
 
     def call(self, method: str, path: str, body: Json | None = None) -> Json:
-        self._connection.request(method, path, json.dumps(body) if body is not None else None, self._headers)
+        headers = self._headers | ({"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {})
+        self._connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = self._connection.getresponse()
         data = response.read()
         if response.status >= 300:

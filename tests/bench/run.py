@@ -27,7 +27,7 @@ from pathlib import Path
 
 from dra_gpu_sim.local import plugin
 from dra_gpu_sim.node import SimulatedNode
-from tests.bench import client, health, packing, published, scheduling
+from tests.bench import client, health, packing, published, resizes, scheduling
 from tests.bench.cluster import Api, ApiError
 from tests.bench.figures import Row, over_runs
 from tests.bench.plugin import CallFailedError
@@ -117,14 +117,16 @@ def _bench(options: argparse.Namespace, root: Path) -> int:
         rows = [_named(row, "8 GPUs") for row in rows] + [_named(row, f"{len(devices)} GPUs") for row in more]
         client.say("how soon others know of a GPU that fails")
         sick = over_runs(health.measure(options.runs))
+        client.say("how soon capacity moves between claims")
+        moved = over_runs(resizes.measure(options.runs))
         scheduler, skipped = _scheduler()
         notes = [*notes, *more_notes, *skipped, f"state directory on {_file_system(root)}", load]
-        client.show([*rows, *sick, *scheduler], notes, options.output)
+        client.show([*rows, *sick, *moved, *scheduler], notes, options.output)
         missed = [row.key for row in rows if row.verdict == "MISS"]
         if missed and not options.no_profile:
             with _in_memory(large.paths.mps), _mps_service(large, options.python):
                 _profile(large, options.python, arguments, missed)
-    return int(bool(missed) or any(row.verdict == "MISS" for row in (*sick, *scheduler)))
+    return int(bool(missed) or any(row.verdict == "MISS" for row in (*sick, *moved, *scheduler)))
 
 
 def _scheduler() -> tuple[list[Row], list[str]]:
