@@ -1,13 +1,13 @@
 """What is known to be wrong with GPUs, as it is kept over restarts. Pure.
 
-Times are those of the wall clock, since they outlive the process and the boot. A clock that is set back only makes a
-fault as young as the present: see `Part.not_after`.
+Times are those of the wall clock, since they outlive the process and the boot. What is kept moves with a clock that is
+set (`Part.moved`); what is of a later time than the present all the same counts as of the present (`Part.not_after`).
 """
 
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dra_gpu.health.xids import Severity
 from dra_gpu.inventory.model import MigPlacement
@@ -99,10 +99,20 @@ class Part:
         return replace(self, faults=tuple(sorted(kept, key=lambda fault: fault.kind.value)))
 
     def not_after(self, now: datetime) -> "Part":
-        """Return it with no fault seen later than now: a clock that was set back must not keep a GPU sick for long."""
-        if all(fault.last <= now for fault in self.faults):
-            return self
-        return replace(self, faults=tuple(replace(fault, last=min(fault.last, now)) for fault in self.faults))
+        """Return it with nothing later than now: a clock that was set back must not keep a GPU sick for long."""
+        return self._timed(lambda moment: min(moment, now))
+
+    def moved(self, by: timedelta) -> "Part":
+        """Return it after the clock was set: what is counted from stays as long ago, what others see stays as it is."""
+        return self._timed(lambda moment: _shifted(moment, by))
+
+    def _timed(self, change: Callable[[datetime], datetime]) -> "Part":
+        return replace(
+            self,
+            faults=tuple(replace(fault, last=change(fault.last)) for fault in self.faults),
+            relapses=tuple(map(change, self.relapses)),
+            recovered=None if self.recovered is None else change(self.recovered),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +170,11 @@ class GpuFaults:
         """Return it with every part changed; instances of which nothing is to be remembered are forgotten."""
         instances = (replace(one, part=change(one.part)) for one in self.instances)
         return replace(self, whole=change(self.whole), instances=tuple(one for one in instances if one.part.memorable))
+
+
+def _shifted(moment: datetime, by: timedelta) -> datetime:
+    """Return another moment; one of which no clock can tell stays as it is."""
+    try:
+        return moment + by
+    except OverflowError:
+        return moment

@@ -5,12 +5,13 @@ reported while it was under way.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 import structlog
 
+from dra_gpu.health import handover
 from dra_gpu.health.faults import Fault, GpuFaults
 from dra_gpu.health.policy import HealthPolicy
 from dra_gpu.health.state import GpuHealth
@@ -45,16 +46,24 @@ class HealthLedger:
         policy: judges.
         evict: whose pods are evicted.
         now: the wall clock.
+        jumped: returns by how much that clock was set since it was asked before.
     """
 
     def __init__(
-        self, driver: str, boot_id: str, policy: HealthPolicy, evict: Evict, now: Callable[[], datetime]
+        self,
+        driver: str,
+        boot_id: str,
+        policy: HealthPolicy,
+        evict: Evict,
+        now: Callable[[], datetime],
+        jumped: Callable[[datetime], timedelta] = lambda _now: timedelta(),
     ) -> None:
         self._driver = driver
         self._boot_id = boot_id
         self._policy = policy
         self._evict = evict
-        self._now = now
+        self._clock = now
+        self._jumped = jumped
         self._faults: dict[str, GpuFaults] = {}
         self._present: dict[str, None] = {}  # an ordered set
         self._states: Mapping[str, GpuHealth] = MappingProxyType({})
@@ -82,13 +91,10 @@ class HealthLedger:
         return tuple(self._faults.values())
 
     def restore(self, gpus: Iterable[GpuFaults]) -> None:
-        """Take what an earlier run knew, or another instance; where something is known already, that is newer."""
+        """Take what an earlier run knew, or another instance, beside what is known already."""
         for gpu in gpus:
             known = self._faults.get(gpu.gpu)
-            if known is None:
-                self._faults[gpu.gpu] = replace(gpu, seen=False)
-            elif not known.memorable:
-                self._faults[gpu.gpu] = replace(known, whole=gpu.whole, instances=gpu.instances, epoch=gpu.epoch)
+            self._faults[gpu.gpu] = handover.resumed(gpu) if known is None else handover.joined(gpu, known)
         self._tell()
 
     def present(self, gpus: Iterable[str]) -> None:
@@ -98,8 +104,9 @@ class HealthLedger:
 
     def happened(self, event: HealthEvent, placement: MigPlacement | None) -> None:
         """Take an event; `placement` is where the instance lies that it is confined to."""
+        now = self._now()
         before = self._of(event.gpu)
-        after = self._policy.happened(before, event, placement, self._now())
+        after = self._policy.happened(before, event, placement, now)
         if _serious(before) != _serious(after):
             self._serious[event.gpu] = self._serious.get(event.gpu, 0) + 1
         self._keep(after)
@@ -132,9 +139,10 @@ class HealthLedger:
 
     def clear(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Call GPUs well because a person says so; returns those that are known."""
+        now = self._now()
         cleared = tuple(uuid for uuid in dict.fromkeys(gpus) if uuid in self._faults)
         for uuid in cleared:
-            self._faults[uuid] = self._policy.cleared(self._faults[uuid], self._now())
+            self._faults[uuid] = self._policy.cleared(self._faults[uuid], now)
             self._serious[uuid] = self._serious.get(uuid, 0) + 1  # a look that began before must not undo it
         self._tell()
         return cleared
@@ -144,6 +152,15 @@ class HealthLedger:
         known = self._faults.get(gpu)
         if known is not None:
             self._keep(self._policy.without_instance(known, placement))
+
+    def _now(self) -> datetime:
+        """Return the present, and move what is known with a clock that was set."""
+        now = self._clock()
+        jump = self._jumped(now)
+        if jump:
+            _log.warning("the clock was set: hold-offs go on as they were", seconds=jump.total_seconds())
+            self._faults = {uuid: gpu.each(lambda part: part.moved(jump)) for uuid, gpu in self._faults.items()}
+        return now
 
     def _of(self, uuid: str) -> GpuFaults:
         return self._faults.get(uuid) or GpuFaults(uuid)

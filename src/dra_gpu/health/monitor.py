@@ -102,6 +102,7 @@ class HealthMonitor:
     _round: asyncio.Event = field(default_factory=asyncio.Event)
     _dirty: asyncio.Event = field(default_factory=asyncio.Event)
     _written: Remembered | None = None
+    _behind: bool = True
     _blind_since: float | None = None
     _complaints: dict[str, str] = field(default_factory=dict)
     _strays: int = 0
@@ -114,8 +115,12 @@ class HealthMonitor:
         except HealthStoreError as error:
             self._complain("load", str(error))
             return
+        if known == self._written:  # nobody else has written since
+            return
         self.ledger.restore(known.gpus)
-        self.cleared, self._written = known.cleared, known
+        if self.cleared == (self._written.cleared if self._written is not None else ""):
+            self.cleared = known.cleared  # else this one has carried out a later request
+        self._written = known
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -182,17 +187,14 @@ class HealthMonitor:
         self.ledger.monitored(gpus)
 
     async def _watch(self) -> None:
-        clock, wait, behind = asyncio.get_running_loop().time, self.times.first_wait, True
+        clock, wait = asyncio.get_running_loop().time, self.times.first_wait
         while True:
             self._changed.clear()
             gpus = tuple(self.gpus())
-            if not gpus or not self.may_write():
-                behind = True
+            self._take_over()
+            if not gpus or self._behind:
                 await _set_or(self._changed, self.times.soon)
                 continue
-            if behind:  # another instance may have written until now, and has heard what this one has not
-                self.restore()
-                behind = False
             began = clock()
             problem = await self._watch_these(gpus)
             if not problem:
@@ -206,6 +208,15 @@ class HealthMonitor:
                 wait = self.times.first_wait
             await asyncio.sleep(wait)
             wait = min(2 * wait, self.times.longest_wait)
+
+    def _take_over(self) -> None:
+        """Take what another instance has written until now: it has heard what this one has not."""
+        if not self.may_write():
+            self._behind = True
+        elif self._behind:
+            self.restore()
+            self._behind = False
+            self._dirty.set()
 
     async def _watch_these(self, gpus: tuple[Gpu, ...]) -> str:
         """Watch until others are there; returns why it ended otherwise."""
@@ -293,7 +304,7 @@ class HealthMonitor:
         while seen != (self.ledger.states(), self.cleared):
             seen = self.ledger.states(), self.cleared
             what = Remembered(tuple(gpu for gpu in self.ledger.faults() if gpu.memorable), self.cleared)
-            if what == self._written or not self.may_write():
+            if what == self._written or self._behind or not self.may_write():
                 return
             try:
                 await asyncio.to_thread(self.store.save, what)

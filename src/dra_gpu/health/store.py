@@ -90,6 +90,7 @@ class HealthStore:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._path)
+            _sync_directory(self._path.parent)
         except OSError as error:
             raise HealthStoreError(
                 f"the health of GPUs cannot be written to {self._path} ({error}): a restart would forget it; free "
@@ -103,3 +104,12 @@ class HealthStore:
             self._path.replace(aside)
         except OSError as error:
             _log.warning("the file cannot be set aside; it is overwritten", reason=str(error))
+
+
+def _sync_directory(path: Path) -> None:
+    """Have it on disk that a file of a directory was replaced."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

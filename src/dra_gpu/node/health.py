@@ -18,6 +18,7 @@ from dra_gpu.apiserver.resources import Node
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.claims.record import Record, State
+from dra_gpu.health import clock
 from dra_gpu.health.changes import Change, ChangeKind, changes
 from dra_gpu.health.ledger import HealthLedger
 from dra_gpu.health.monitor import HealthMonitor, MonitorTimes, WatchedVendor
@@ -117,7 +118,9 @@ class NodeHealth:
         self._inputs = inputs
         self._outputs = outputs
         self._instances = Instances(inputs.inventory, inputs.known_instance)
-        self._ledger = HealthLedger(driver, boot_id, chosen.policy, chosen.evict, lambda: datetime.now(UTC))
+        self._ledger = HealthLedger(
+            driver, boot_id, chosen.policy, chosen.evict, lambda: datetime.now(UTC), clock.Jumps().until
+        )
         self._monitor = HealthMonitor(
             vendor,
             self._ledger,

@@ -12,6 +12,7 @@ from dra_gpu.health.policy import HealthPolicy
 from dra_gpu.health.store import HealthStore, Remembered
 from dra_gpu.health.verdicts import Evict
 from dra_gpu.vendors.base import FailureKind, VendorError
+from dra_gpu.vendors.health import RecoveryAction
 from tests.unit.health.reports import BOOT, DRIVER, SMALL, Gpu, lost, probe, xid
 from tests.unit.inventory.builders import gpu
 
@@ -312,6 +313,44 @@ async def test_the_instance_that_begins_to_publish_takes_what_the_one_before_has
 
         await world.until(lambda: world.verdicts() == ["Unhealthy", "Healthy"])
         assert world.monitor.clear("GPU-9") == ()
+
+
+async def test_what_another_instance_has_heard_is_taken_though_this_one_has_found_something_meanwhile(world):
+    uuid = world.gpus[0].uuid
+    world.may_write = False
+    world.vendor.found[uuid] = probe(gpu=uuid, recovery_action=RecoveryAction.RESET)
+    async with world.running():
+        await world.until(lambda: world.ledger.states() and world.taints(0) == {"recovery-action"})
+        other = Gpu()
+        other.happens(xid(95), at=1)
+        world.store.save(Remembered((dataclasses.replace(other.faults, gpu=uuid),)))
+
+        world.may_write = True
+        world.monitor.clear("GPU-9")  # something to be written at once
+
+        await world.until(lambda: world.taints(0) == {"recovery-action", "xid"})
+        await world.until(lambda: world.store.load().cleared == "GPU-9")
+    faults = {fault.kind.value for fault in world.store.load().gpus[0].whole.faults}
+    assert faults == {"recovery-action", "xid"}
+
+
+async def test_what_nobody_else_has_written_meanwhile_is_not_taken_again(world):
+    uuid = world.gpus[0].uuid
+    earlier = Gpu()
+    earlier.boot = "before"
+    earlier.looks(0)
+    earlier.happens(xid(95), at=1)
+    world.store.save(Remembered((dataclasses.replace(earlier.faults, gpu=uuid),)))
+    world.new()
+    world.may_write = False
+    told = []
+    async with world.running():
+        await world.until(lambda: world.ledger.states() and world.verdicts() == ["Healthy", "Healthy"])  # a reboot
+        world.ledger.subscribe(lambda: told.append(world.verdicts()))
+        world.may_write = True
+        await world.watched()
+
+    assert told == []
 
 
 async def test_a_request_to_clear_acts_once_also_over_a_restart(world):
