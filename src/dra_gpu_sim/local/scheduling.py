@@ -16,6 +16,7 @@ from dra_gpu_sim.local.allocator import UnschedulableError
 from dra_gpu_sim.local.cluster_objects import PROTECTION, ClusterObjects
 
 _DECIDES = frozenset(resources.by_plural(it).key for it in ("resourceclaims", "resourceslices", "deviceclasses"))
+_CLAIMS = resources.by_plural("resourceclaims").key
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,10 @@ class PodScheduler:
         self._came: dict[str, int] = {}
 
     def notice(self, change: Change) -> None:
-        """Take in that something has changed: pods that did not fit are looked at again."""
-        self._news += change.resource in _DECIDES
+        """Take in that something has changed: pods that did not fit are looked at again, if it can matter to them."""
+        before, after = change.before, change.after
+        same = before is not None and after is not None and _holds(before) == _holds(after)
+        self._news += change.resource in _DECIDES and not (same and change.resource == _CLAIMS)
 
     def hold_slices(self) -> None:
         """See the present slices for as long as nobody calls `release_slices`, as one whose watch is late."""
@@ -164,3 +167,8 @@ class PodScheduler:
             status = {**status, "allocation": allocation, "reservedFor": [*entries, entry]}
             self._objects.write_status("resourceclaims", claim, status)
         return True
+
+
+def _holds(claim: Mapping[str, Any]) -> object:
+    """Return what of a claim concerns others: its allocation, and whether it is being deleted."""
+    return claim.get("status", {}).get("allocation"), claim["metadata"].get("deletionTimestamp")

@@ -14,7 +14,7 @@ from typing import ClassVar
 from tests.component.resize.objects import GIB, Objects
 from tests.component.resize.plugin import RECONCILE_SECONDS
 
-WORKLOADS = 7
+WORKLOADS = 5
 QUIET_SECONDS = 700.0
 
 
