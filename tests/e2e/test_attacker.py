@@ -24,6 +24,7 @@ VICTIM = "victim"
 NODES = "/api/v1/nodes"
 RBAC, ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
 POLICY = "node-slices.dra-gpu.dev"
+RESIZES = "resource.dra-gpu.dev/v1alpha1"
 SYSTEM_LEASES = path_of("coordination.k8s.io/v1", "leases", namespace="kube-system")
 NODE_LEASES = path_of("coordination.k8s.io/v1", "leases", namespace="kube-node-lease")
 pytestmark = pytest.mark.budget(5)
@@ -66,6 +67,10 @@ class Scene:
     def claims(self, name: str = "", subresource: str = "") -> str:
         """Where the victim's claims lie."""
         return self.path("resourceclaims", name, subresource, "resource.k8s.io/v1")
+
+    def resizes(self, name: str = "", subresource: str = "") -> str:
+        """Where the victim's ClaimResizes lie."""
+        return self.path("claimresizes", name, subresource, RESIZES)
 
     def belongings(self) -> dict[str, Json]:
         """What stands in everything that is the victim's: equal before and after means that nobody touched it.
@@ -161,9 +166,13 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
         for name, node_name in (("held", VICTIM), ("held-here", cluster.node.name)):
             put(made.claims(), claim(name))
             api.patch(made.claims(name, "status"), allocated_on(node_name, pod_uid))
+        for name, node_name in (("moved", VICTIM), ("moved-here", cluster.node.name)):  # no claim has these names
+            put(made.resizes(), of_kind(RESIZES, "ClaimResize", name, spec={"capacity": {"memory": "2Gi"}}))
+            api.patch(made.resizes(name, "status"), {"status": {"nodeName": node_name, "permit": 1}})
         # An admission policy takes effect a moment after it was written.
         wait_until("the policy about slices in force", lambda: refused(lambda: take_over_pool(made)))
         wait_until("the policy about Events in force", lambda: refused(lambda: speak_as_kubelet(made, "probe")))
+        wait_until("the policy about ClaimResizes in force", lambda: refused(lambda: speak_of_resize(made, "moved")))
         yield made
 
 
@@ -188,6 +197,12 @@ def speak_as_kubelet(scene: Scene, name: str = "said") -> None:
     events = path_of("v1", "events", namespace="default")
     scene.attacker.create(events, an_event(about, name=name, component="kubelet", host=VICTIM, namespace="default"))
     scene.admin.delete(f"{events}/{name}")
+
+
+def speak_of_resize(scene: Scene, name: str, **more: object) -> Json:
+    """Say of a claim that it gave back all that the scheduler may have."""
+    said = {"round": 1, "givenBack": {"memory": "80Gi"}}
+    return scene.attacker.patch(scene.resizes(name, "status"), {"status": {"node": said, **more}})
 
 
 def own_event(scene: Scene, name: str) -> Json:
@@ -300,6 +315,17 @@ ATTEMPTS: dict[str, Attempt] = {
             spec={"deviceSelector": {}, "taint": {"key": "example.com/out", "effect": "NoExecute"}},
         ),
     ),
+    # ClaimResizes
+    "the victim's resize": lambda s: speak_of_resize(s, "moved"),
+    "the victim's resize made its own": lambda s: speak_of_resize(s, "moved", nodeName=s.home),
+    "an own resize made the victim's": lambda s: speak_of_resize(s, "moved-here", nodeName=VICTIM),
+    "more for an own claim": lambda s: speak_of_resize(s, "moved-here", permit=2, permitted={"memory": "80Gi"}),
+    "an own claim that is not kept": lambda s: speak_of_resize(s, "moved-here", reservedRound=1),
+    "what an own claim is to have": lambda s: s.attacker.patch(
+        s.resizes("moved-here"), {"spec": {"capacity": {"memory": "80Gi"}}}
+    ),
+    "a resize made": lambda s: s.attacker.create(s.resizes(), of_kind(RESIZES, "ClaimResize", "mine", spec={})),
+    "a resize deleted": lambda s: s.attacker.delete(s.resizes("moved-here")),
     # Nodes and pods
     "all nodes": lambda s: s.attacker.get(NODES),
     "the victim's labels": lambda s: s.attacker.patch(f"{NODES}/{VICTIM}", LABELLED),
@@ -419,6 +445,16 @@ def test_metadata_that_comes_with_a_device_status_changes_nothing(scene: Scene) 
         before.get("labels"),
         before.get("finalizers"),
     )
+
+
+def test_its_own_part_of_an_own_resize_is_taken_and_nothing_else_of_it_changes(scene: Scene) -> None:
+    before = scene.admin.get(scene.resizes("moved-here"))
+
+    after = speak_of_resize(scene, "moved-here")
+
+    assert after["status"]["node"]["givenBack"] == {"memory": "80Gi"}
+    assert after["spec"] == before["spec"]
+    assert (after["status"]["permit"], after["status"]["nodeName"]) == (1, scene.home)
 
 
 def test_its_own_events_are_taken_and_counted_on(scene: Scene) -> None:
