@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dra_gpu.api.claim_resize import GROWTH_LABEL
-from dra_gpu.api.resource_v1 import ResourceClaim
+from dra_gpu.api.claim_resize import GROUP, GROWTH_LABEL, PLURAL
+from dra_gpu.api.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
 from dra_gpu.claims.outcome import ClaimRef, RefusalKind, RefusedError
 from dra_gpu.claims.record import Blocker, Record
 
@@ -13,15 +13,23 @@ _NAMED = 5  # holders in a message
 def refuse_growth(ref: ClaimRef, claim: ResourceClaim) -> None:
     """Refuse a claim that stands in for the growth of another one: what it was allocated, that one has.
 
+    Who may change a claim may take its label off, but not its users out of its status: it is known by either.
+
     Raises:
         RefusedError: it does.
     """
-    if GROWTH_LABEL in claim.metadata.labels:
-        raise RefusedError(
-            f"claim {ref} holds what the claim with UID {claim.metadata.labels[GROWTH_LABEL][:80]} is to grow by, and "
-            "is never prepared: its pod is deleted by the driver's controller; give pods a claim of their own",
-            retryable=False,
-        )
+    grows = next((one.name for one in claim.status.reserved_for if _is_resize(one) and one.name != ref.name), None)
+    if grows is not None:
+        whose = f"claim {ref.namespace}/{grows[:80]}"
+    elif GROWTH_LABEL in claim.metadata.labels:
+        whose = f"the claim with UID {claim.metadata.labels[GROWTH_LABEL][:80]}"
+    else:
+        return
+    raise RefusedError(
+        f"claim {ref} holds what {whose} is to grow by, and is never prepared: its pod is deleted by the driver's "
+        "controller; give pods a claim of their own",
+        retryable=False,
+    )
 
 
 def refuse_unknown_steps(record: Record) -> None:
@@ -85,3 +93,7 @@ def no_room(ref: ClaimRef, blockers: Sequence[Blocker]) -> str:
     named = ", ".join(f"claim {blocker.ref}" for blocker in blockers[:_NAMED])
     more = f" and {len(blockers) - _NAMED} more" if len(blockers) > _NAMED else ""
     return f"claim {ref}: ShareNotFree: device {first.device}: {first.shortage}; the rest has {named}{more}"
+
+
+def _is_resize(one: ResourceClaimConsumerReference) -> bool:
+    return (one.api_group, one.resource) == (GROUP, PLURAL)

@@ -4,8 +4,10 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dra_gpu.api.claim_resize import AppliesTo, HeldProcess
+from dra_gpu.api.resource_v1 import ResourceClaimConsumerReference
 from dra_gpu.claims import device_status
 from dra_gpu.claims.outcome import ClaimRef, Prepared, Refusal
 from dra_gpu.claims.ports import ClaimReadError
@@ -270,19 +272,24 @@ async def test_a_lost_journal_is_made_up_for_by_what_was_told(tmp_path):
         assert controller.said.given_back == told(GIVEN_BACK)
 
 
-async def test_a_growth_itself_is_never_prepared(node):
+@pytest.mark.parametrize("known_by", ["its label", "the entry that keeps it allocated"])
+async def test_a_growth_itself_is_never_prepared(node, known_by):
     ref = await node.claim(1, 20, 10)
     claim = node.api.claims["team", "c1"]
-    labels = {"resource.dra-gpu.dev/claim-resize": "claim-0"}
-    node.api.claims["team", "c1"] = type(claim)(
-        metadata=type(claim.metadata)(name="c1", namespace="team", uid=ref.uid, labels=labels), status=claim.status
-    )
+    labelled = known_by == "its label"
+    labels = {"resource.dra-gpu.dev/claim-resize": "claim-0"} if labelled else {}
+    metadata = type(claim.metadata)(name="c1", namespace="team", uid=ref.uid, labels=labels)
+    entry = ResourceClaimConsumerReference("claimresizes", "training", "r", api_group="resource.dra-gpu.dev")
+    users = claim.status.reserved_for if labelled else [*claim.status.reserved_for, entry]
+    status = replace(claim.status, reserved_for=users)
+    node.api.claims["team", "c1"] = type(claim)(metadata=metadata, status=status)
 
     refused = await node.prepare(ref)
 
     assert isinstance(refused, Refusal)
     assert not refused.retryable
     assert "is to grow by" in refused.message
+    assert ("claim team/training" in refused.message) is not labelled
 
 
 async def test_with_classic_mps_containers_started_with_more_are_waited_for(node):
