@@ -188,9 +188,11 @@ async def cordon_gpu(service: Service) -> ServiceResult:
 
 async def drain_gpu(service: Service) -> ServiceResult:
     """Let no new claim have anything of a GPU, and have the pods evicted that do; returns at once."""
-    held = await service.held()
+    held = {one.uid: one for one in await service.held()}
     plan = await service.take_out(Effect.DRAIN)
-    return _result("drain", service.gpu, Effect.DRAIN.value, plan, held)
+    held = {one.uid: one for one in await service.held()} | held  # who came meanwhile, and who has gone already
+    claims = sorted(held.values(), key=lambda one: one.shown)
+    return _result("drain", service.gpu, Effect.DRAIN.value, plan, claims)
 
 
 async def uncordon_gpu(service: Service, *, well: bool = False) -> ServiceResult:

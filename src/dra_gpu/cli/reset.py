@@ -48,14 +48,10 @@ async def reset_gpu(
         )
     plan = await service.take_out(Effect.DRAIN)
     left = f"It stays drained: `kubectl gpu uncordon {gpu.node} {gpu.name}` gives it back"
-    if claims:
-        tell(f"{gpu} is drained; waiting for {_shown(claims)} to end")
-    await _delete_pods(service, claims if force else ())
-    remaining = await service.wait_free(claims, seconds)
-    if remaining:
-        raise ServiceError(
-            f"{gpu} was not reset: {_shown(remaining)} still has it after {seconds:g} s: look at its pods. {left}"
-        )
+    try:
+        claims = await _empty(service, claims, force=force, seconds=seconds, tell=tell)
+    except ServiceError as error:
+        raise ServiceError(f"{error}. {left}") from None
     tell(f"{gpu} is free; its node resets it")
     answer = await _ask(service, plan.rules[0])
     if not answer.done:
@@ -74,6 +70,37 @@ async def reset_gpu(
         claims=tuple(claims),
         message=answer.text if names or keep else f"{answer.text}; its rules were gone already",
     )
+
+
+async def _empty(
+    service: Service, claims: list[Held], *, force: bool, seconds: float, tell: Callable[[str], None]
+) -> list[Held]:
+    """Wait until no claim has a drained GPU; returns all that had it.
+
+    The scheduler may have given it to somebody while it was being drained: it hears of that a moment later.
+
+    Raises:
+        ServiceError: some still have it.
+        ApiError: the API server refuses or does not answer.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    everybody = dict.fromkeys(claims)
+    while True:
+        if claims:
+            tell(f"{service.gpu} is drained; waiting for {_shown(claims)} to end")
+        await _delete_pods(service, claims if force else ())
+        remaining = await service.wait_free(claims, until - loop.time())
+        if not remaining:
+            claims = await service.held()
+            if not claims:
+                return list(everybody)
+            everybody |= dict.fromkeys(claims)
+            remaining = claims if loop.time() >= until else []
+        if remaining:
+            raise ServiceError(
+                f"{service.gpu} was not reset: {_shown(remaining)} still has it after {seconds:g} s: look at its pods"
+            )
 
 
 async def _ask(service: Service, rule: str) -> ResetAnswer:

@@ -212,3 +212,44 @@ async def test_a_cluster_without_these_rules_is_told_what_it_lacks():
 
     with pytest.raises(ServiceError, match=r"Kubernetes 1\.37 or later"):
         await cordoning._rules(Old())
+
+
+class BusyCluster(Cluster):
+    """A cluster whose scheduler gives the GPU to somebody while it is being drained."""
+
+    def __init__(self, *claims, late, **more):
+        super().__init__(*claims, **more)
+        self.late = list(late)
+
+    async def create(self, resource, rule, **more):
+        if self.late:
+            found = self.late.pop()
+            self.claims[found.metadata.name] = found
+        return await super().create(resource, rule, **more)
+
+
+async def test_who_got_the_gpu_while_it_was_being_drained_is_waited_for_as_well():
+    cluster = BusyCluster(claim("job"), late=[claim("late")])
+
+    result = await reset_gpu(cluster.service(), force=True, keep=False, seconds=30.0, tell=cluster.told.append)
+
+    assert [one.shown for one in result.claims] == ["team/job", "team/late"]
+    assert cluster.deleted_pods == ["pod-of-job", "pod-of-late"]
+    assert len(cluster.requests) == 1
+
+
+async def test_who_got_the_gpu_meanwhile_and_stays_is_named_and_the_node_is_not_asked():
+    cluster = BusyCluster(late=[claim("late", TOLERATES)], keep=("late",))
+
+    with pytest.raises(ServiceError, match=r"team/late still has it .*It stays drained: `kubectl gpu uncordon"):
+        await cluster.reset()
+
+    assert cluster.requests == []
+
+
+async def test_a_drain_tells_of_those_who_came_while_it_was_written_and_of_those_who_have_gone_since():
+    cluster = BusyCluster(claim("job"), late=[claim("late")])
+
+    result = await drain_gpu(cluster.service())
+
+    assert [one.shown for one in result.claims] == ["team/job", "team/late"]
