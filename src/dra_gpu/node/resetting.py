@@ -5,7 +5,8 @@ with an id (`api.cordon`). The node takes the GPU's lock, under which no claim i
 journal, resets, and answers by an Event of the Node that names the id. It only reads rules.
 
 Promises: a GPU that a claim holds is not reset; a request is carried out once, also over a restart; of two instances
-that run in an upgrade the one that publishes acts; every request that reaches this node is answered.
+that run in an upgrade the one that publishes acts; every request that reaches this node is answered, for some minutes
+again and again while it stands: an Event may get lost, and who asks takes the request away when he has the answer.
 """
 
 import asyncio
@@ -48,6 +49,8 @@ class ResetTimes:
         idle: between two looks at requests that are another instance's affair; it may end.
         longest: that a reset by another instance is waited for.
         unserved: at most between two tries where the API server has no such rules; who asks waits for longer.
+        repeat: between two answers to a request that still stands.
+        repeats: so often an answer is repeated; who asks waits for four minutes.
     """
 
     lock: float = 30.0
@@ -56,6 +59,16 @@ class ResetTimes:
     idle: float = 2.0
     longest: float = 180.0
     unserved: float = 120.0
+    repeat: float = 20.0
+    repeats: int = 12
+
+
+@dataclass(slots=True)
+class _Answered:
+    """An answer that was given, and how often it is repeated yet."""
+
+    answer: ResetAnswer
+    left: int
 
 
 @dataclass(slots=True)
@@ -93,7 +106,7 @@ class GpuResets:
     on_reset: Callable[[Gpu], None]
     times: ResetTimes = field(default_factory=ResetTimes)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _answered: set[str] = field(default_factory=set)
+    _answered: dict[str, "_Answered"] = field(default_factory=dict)
     _complaint: str = ""
 
     async def run(self) -> None:
@@ -113,12 +126,15 @@ class GpuResets:
             while True:
                 wake.clear()
                 waiting = [rule for rule in list(reflector.objects.values()) if self._is_new(rule)]
-                self._answered &= {_request(rule) for rule in reflector.objects.values()}
+                standing = {_request(rule) for rule in reflector.objects.values()}
+                self._answered = {request: one for request, one in self._answered.items() if request in standing}
                 if waiting and self.may_act():
                     for rule in waiting:
                         await self.handle(rule)
                 elif waiting:
                     await clock.sleep(self.times.idle)
+                elif any(one.left for one in self._answered.values()):
+                    await self._wait_or_repeat(wake)
                 else:
                     await wake.wait()
 
@@ -129,9 +145,20 @@ class GpuResets:
             answer = await self._begin(request, rule)
         else:
             answer = await self._begun_before(request, rule)
-        self._answered.add(request)
+        self._answered[request] = _Answered(answer, self.times.repeats)
         self.answer(answer)
         _log.info("a reset was asked for", request=request, done=answer.done, result=answer.text)
+
+    async def _wait_or_repeat(self, wake: asyncio.Event) -> None:
+        """Wait for something new; answer again what still stands when nothing has come."""
+        try:
+            async with asyncio.timeout(self.times.repeat):
+                await wake.wait()
+        except TimeoutError:
+            for one in self._answered.values():
+                if one.left:
+                    one.left -= 1
+                    self.answer(one.answer)
 
     def _is_new(self, rule: DeviceTaintRule) -> bool:
         selector = rule.spec.device_selector

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -269,6 +270,20 @@ async def test_of_two_instances_the_one_that_publishes_acts(node):
 
     running.cancel()
     assert node.resets == [node.gpus[0].uuid]
+
+
+async def test_an_answer_that_may_have_got_lost_is_given_again_while_the_request_stands_but_not_for_ever(tmp_path):
+    node = Node(tmp_path, replace(IMPATIENT, repeat=0.005, repeats=3))
+    node.rules = [rule()]
+    running = asyncio.create_task(node.desk.run())
+
+    await until(lambda: len(node.told) == 4)
+    done, _ = await asyncio.wait({running}, timeout=0.05)
+
+    running.cancel()
+    assert not done
+    assert len(set(node.told)) == 1
+    assert (len(node.told), len(node.resets)) == (4, 1)
 
 
 def test_an_answer_is_read_from_the_event_that_tells_it():
