@@ -1,8 +1,9 @@
 // go-policies answers what Kubernetes' own admission code decides, one JSON line in, one JSON line out.
 //
 // A line holds a `policy` (ValidatingAdmissionPolicy), or `matchConditions` of a webhook, and `requests`: objects with
-// the `operation`, the `resource` and, where there is one, the object before. The answer holds for each request the
-// messages of what was refused (`decisions`; none when it was admitted), or whether a webhook is called (`called`).
+// the `operation`, the `resource` and, where there is one, the object before; and who asks, unless it does not matter.
+// The answer holds for each request the messages of what was refused (`decisions`; none when it was admitted), or
+// whether a webhook is called (`called`).
 // Compiled and evaluated as in an API server of v1.37, with its limit on what an expression may cost.
 package main
 
@@ -45,6 +46,8 @@ type request struct {
 	Resource  string                 `json:"resource"`
 	Object    map[string]interface{} `json:"object"`
 	OldObject map[string]interface{} `json:"oldObject"`
+	User      string                 `json:"user"`
+	Groups    []string               `json:"groups"`
 }
 
 type input struct {
@@ -116,9 +119,13 @@ func (r request) attributes() *admission.VersionedAttributes {
 	object := typed(r.Object)
 	kind := object.GetObjectKind().GroupVersionKind()
 	resource := kind.GroupVersion().WithResource(r.Resource)
+	name := r.User
+	if name == "" {
+		name = "jane"
+	}
 	record := admission.NewAttributesRecord(object, typed(r.OldObject), kind, "team", "name",
 		schema.GroupVersionResource(resource), "", admission.Operation(r.Operation), nil, false,
-		&user.DefaultInfo{Name: "jane"})
+		&user.DefaultInfo{Name: name, Groups: r.Groups})
 	attributes := &admission.VersionedAttributes{Attributes: record, VersionedKind: kind}
 	attributes.VersionedObject.Set(object)
 	if r.OldObject != nil {

@@ -323,3 +323,56 @@ def test_the_examples_are_admitted_by_policies_and_webhook(refused):
             checked += 1
 
     assert checked > 5
+
+
+OF_CONTROLLER = {of_name(one): one for one in manifests("rbac/controller.yaml", "ValidatingAdmissionPolicy")}
+ACCOUNT = "system:serviceaccount:dra-gpu:dra-gpu-"
+CONTROLLER, NODE = {"user": f"{ACCOUNT}controller"}, {"user": f"{ACCOUNT}node"}
+ADMINISTRATOR = {"user": "root", "groups": ["system:masters"]}
+MAKES_CLAIMS = {"user": "system:kube-controller-manager", "groups": ["system:authenticated"]}
+
+
+def labelled(uid):
+    one = claim(request())
+    return one | {"metadata": one["metadata"] | {"labels": {"resource.dra-gpu.dev/claim-resize": uid, "team": "a"}}}
+
+
+def test_only_the_controller_says_which_claims_are_growths(api_server):
+    plain, growth, other = claim(request()), labelled("uid-1"), labelled("uid-2")
+    renamed = claim(request()) | {"metadata": plain["metadata"] | {"labels": {"team": "a"}}}
+    changes = [
+        asked(growth),
+        asked(growth, "UPDATE", plain),
+        asked(plain, "UPDATE", growth),
+        asked(renamed, "UPDATE", growth),
+        asked(other, "UPDATE", growth),
+    ]
+    others = [asked(plain), asked(renamed), asked(renamed, "UPDATE", plain), asked(growth, "UPDATE", growth)]
+    policy = OF_CONTROLLER["growths-are-the-controllers"]
+
+    def said(requests, who):
+        asking = {"policy": policy, "requests": [one | who for one in requests]}
+        return [len(one) for one in api_server(asking)["decisions"]]
+
+    for who in ({}, NODE, MAKES_CLAIMS):
+        assert said(changes, who) == [1] * len(changes)
+        assert said(others, who) == [0] * len(others)
+    for who in (CONTROLLER, ADMINISTRATOR):
+        assert said([*changes, *others], who) == [0] * (len(changes) + len(others))
+
+
+def test_only_the_driver_says_how_far_a_resize_is(api_server):
+    before = {"apiVersion": "resource.dra-gpu.dev/v1alpha1", "kind": "ClaimResize", "metadata": {"name": "training"}}
+    more = before | {"status": {"permit": 2, "permitted": {"memory": "80Gi"}}}
+    requests = [asked(more, "UPDATE", before), asked(more, "UPDATE", more)]
+    policy = OF_CONTROLLER["resizes-are-told-by-the-driver"]
+
+    for who, refused in (({}, 1), (CONTROLLER, 0), (NODE, 0), (ADMINISTRATOR, 0)):
+        asking = {"policy": policy, "requests": [one | who for one in requests]}
+        assert [len(one) for one in api_server(asking)["decisions"]] == [refused, 0]
+
+
+def test_every_policy_of_the_controller_is_bound():
+    bound = {one["spec"]["policyName"] for one in manifests("rbac/controller.yaml", "ValidatingAdmissionPolicyBinding")}
+
+    assert bound == {one["metadata"]["name"] for one in OF_CONTROLLER.values()}
