@@ -6,6 +6,7 @@ two texts of one value compare equal by their parsed value (`80Gi` and `85899345
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL = {
@@ -26,6 +27,8 @@ _PATTERN = re.compile(
 )
 # Longer texts cannot be quantities that Kubernetes would keep; refusing them bounds the work a hostile input can ask.
 _MAX_TEXT = 64
+# The same few texts are read again and again.
+_KEPT = 512
 
 
 class InvalidQuantityError(ValueError):
@@ -38,6 +41,7 @@ class Quantity(str):
     __slots__ = ()
 
 
+@lru_cache(maxsize=_KEPT)
 def parse(text: str) -> Fraction:
     """Return the exact value of a quantity.
 

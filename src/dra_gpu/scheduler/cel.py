@@ -9,6 +9,7 @@ Source: k8s.io/dynamic-resource-allocation v0.37 cel/compile.go; k8s.io/apiserve
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 from dra_gpu.api.resource_v1 import Device, DeviceAttribute
@@ -18,6 +19,8 @@ from dra_gpu.scheduler.model import Candidate
 from dra_gpu.scheduler.semver import InvalidVersionError
 
 MAX_LENGTH = 10 * 1024
+# Compiled selectors that are kept.
+_KEPT = 256
 
 # Looking something up in `device.attributes` must find an empty map for an unknown domain, while `in` and the macros
 # must see the domains that are there. So look-ups go to a second variable, whose maps hold the unknown domains too.
@@ -46,41 +49,10 @@ class _Compiled:
 
 
 class Evaluator:
-    """Compiles selectors and evaluates them; keeps both for as long as it lives (the devices must not change)."""
+    """Evaluates selectors on devices, and keeps what it saw of them for as long as it lives (they must not change)."""
 
     def __init__(self) -> None:
-        from cel_expr_python import cel
-        from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
-
-        self._types = cel.Type
-        self._environment = cel.NewEnv(
-            variables={"device": cel.Type.DYN, _COMPLETED: cel.Type.DYN},
-            extensions=[ext_bindings.ExtBindings(), ext_optional.ExtOptional(), ext_strings.ExtStrings()],
-            functions=[
-                cel.FunctionDecl(
-                    name,
-                    [
-                        cel.Overload(
-                            f"{name}_{number}",
-                            self._type(overload.result),
-                            [self._type(parameter) for parameter in overload.parameters],
-                            overload.member,
-                            overload.function,
-                        )
-                        for number, overload in enumerate(overloads)
-                    ],
-                )
-                for name, overloads in FUNCTIONS.items()
-            ],
-        )
-        self._compiled: dict[str, _Compiled] = {}
         self._activations: dict[tuple[str, str, str, frozenset[str]], Any] = {}
-
-    def _type(self, name: str) -> Any:
-        return {
-            "list": self._types.List(self._types.DYN),
-            "map": self._types.Map(self._types.STRING, self._types.DYN),
-        }.get(name) or getattr(self._types, name.upper())
 
     def matches(self, expression: str, candidate: Candidate) -> bool:
         """Tell whether a device satisfies a selector.
@@ -89,27 +61,15 @@ class Evaluator:
             CompileError: the selector is no expression, or one that this evaluator does not know.
             EvaluationError: it fails on this device.
         """
-        compiled = self._compiled.get(expression)
-        if compiled is None:
-            compiled = self._compiled[expression] = self._compile(expression)
+        from cel_expr_python import cel
+
+        compiled = _compile(expression)
         result = compiled.program.eval(self._activation(candidate, compiled.domains))
-        if result.type() == self._types.BOOL:
+        if result.type() == cel.Type.BOOL:
             return bool(result.plain_value())
-        if result.type() == self._types.ERROR:
+        if result.type() == cel.Type.ERROR:
             raise EvaluationError(_hint(str(result.value())))
         raise EvaluationError(f"the result is a {result.type()}, not a bool")
-
-    def _compile(self, expression: str) -> _Compiled:
-        if len(expression.encode()) > MAX_LENGTH:
-            raise CompileError(f"the expression is longer than {MAX_LENGTH} bytes")
-        try:
-            program = self._environment.compile(_TOKENS.sub(_redirect, expression))
-        except RuntimeError as error:  # the library has no type of its own for it
-            raise CompileError(_first_problem(str(error))) from error
-        if program.return_type() not in (self._types.BOOL, self._types.DYN):
-            raise CompileError(f"must evaluate to bool, not {program.return_type()}")
-        strings = (match["string"] for match in _TOKENS.finditer(expression))
-        return _Compiled(program, frozenset(text.lstrip("rRbB").strip("\"'") for text in strings if text))
 
     def _activation(self, candidate: Candidate, domains: frozenset[str]) -> Any:
         key = (*candidate.id, domains)
@@ -118,8 +78,65 @@ class Evaluator:
             completed = dict(seen)
             for name in ("attributes", "capacity"):
                 completed[name] = {domain: {} for domain in (*domains, candidate.id.driver)} | seen[name]
-            self._activations[key] = self._environment.Activation({"device": seen, _COMPLETED: completed})
+            self._activations[key] = _environment().Activation({"device": seen, _COMPLETED: completed})
         return self._activations[key]
+
+
+@cache
+def _environment() -> Any:
+    """Return what all expressions are compiled in."""
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+    types = {
+        "list": cel.Type.List(cel.Type.DYN),
+        "map": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
+    }
+
+    def type_of(name: str) -> Any:
+        return types.get(name) or getattr(cel.Type, name.upper())
+
+    return cel.NewEnv(
+        variables={"device": cel.Type.DYN, _COMPLETED: cel.Type.DYN},
+        extensions=[ext_bindings.ExtBindings(), ext_optional.ExtOptional(), ext_strings.ExtStrings()],
+        functions=[
+            cel.FunctionDecl(
+                name,
+                [
+                    cel.Overload(
+                        f"{name}_{number}",
+                        type_of(overload.result),
+                        [type_of(parameter) for parameter in overload.parameters],
+                        overload.member,
+                        overload.function,
+                    )
+                    for number, overload in enumerate(overloads)
+                ],
+            )
+            for name, overloads in FUNCTIONS.items()
+        ],
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _compile(expression: str) -> _Compiled:
+    """Compile a selector; most claims have the same few.
+
+    Raises:
+        CompileError: it is no expression with a boolean result.
+    """
+    from cel_expr_python import cel
+
+    if len(expression.encode()) > MAX_LENGTH:
+        raise CompileError(f"the expression is longer than {MAX_LENGTH} bytes")
+    try:
+        program = _environment().compile(_TOKENS.sub(_redirect, expression))
+    except RuntimeError as error:  # the library has no type of its own for it
+        raise CompileError(_first_problem(str(error))) from error
+    if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+        raise CompileError(f"must evaluate to bool, not {program.return_type()}")
+    strings = (match["string"] for match in _TOKENS.finditer(expression))
+    return _Compiled(program, frozenset(text.lstrip("rRbB").strip("\"'") for text in strings if text))
 
 
 def variables(driver: str, device: Device) -> dict[str, Any]:
