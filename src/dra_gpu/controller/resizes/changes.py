@@ -203,7 +203,10 @@ class Changes:
             return await self.api.create(resource, body, namespace)
         except errors.AlreadyExistsError as error:
             made = await self.api.get(resource, name, namespace)
-            if made.metadata.labels != body["metadata"]["labels"] or made.metadata.deletion_timestamp is not None:
+            # Whatever admits objects may have added labels of its own.
+            if made.metadata.labels.get(GROWTH_LABEL) != body["metadata"]["labels"][GROWTH_LABEL]:
+                return f"there is a {resource.kind} {namespace}/{name} of somebody else: delete it"
+            if made.metadata.deletion_timestamp is not None:
                 raise OutdatedError(str(error)) from error
             return made
         except _REFUSED as error:

@@ -164,6 +164,21 @@ def test_a_quota_that_refuses_the_growth_is_told():
     assert scene.replica.again == 30
 
 
+def test_somebody_elses_claim_of_a_growths_name_is_named_and_not_asked_for_again_and_again():
+    same, scene = Scene({"memory": "70Gi"}), Scene({"memory": "70Gi"})
+    while not same.cluster.growths():
+        same.controller()
+        same.on_the_node()
+    (name,) = same.cluster.growths()
+    scene.cluster.put("resourceclaims", a_claim(name))
+    scene.settle()
+
+    assert scene.status["phase"] == "InsufficientCapacity"
+    assert f"there is a ResourceClaim team-a/{name} of somebody else: delete it" in scene.status["message"]
+    assert scene.replica.again == 30
+    assert scene.in_force == ALLOCATED
+
+
 def test_deleting_a_resize_undoes_it():
     scene = Scene({"computePercent": 20, "memory": "10Gi"})
     scene.settle()
