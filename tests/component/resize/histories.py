@@ -16,6 +16,7 @@ import structlog
 from dra_gpu.apiserver.clock import SystemClock
 from dra_gpu_sim.node import SimulatedNode
 from tests.component.resize.history import History
+from tests.component.resize.mortality import DeathError
 from tests.component.resize.virtual_time import VirtualLoop
 from tests.component.resize.world import World
 
@@ -25,6 +26,7 @@ _ONLY_CRITICAL = 50
 async def history(directory: Path, seed: int, steps: int) -> None:
     """Run one history to its end; whatever fails says what came before and what is there."""
     directory.mkdir()
+    asyncio.get_running_loop().set_exception_handler(_say_what_is_no_death)
     node = SimulatedNode.create(directory / "gpus", "H100", gpus=1, settings=["node.cgroup_root="], seed=str(seed))
     try:
         async with World(directory, node, seed) as world:
@@ -38,6 +40,12 @@ async def history(directory: Path, seed: int, steps: int) -> None:
                 raise
     finally:
         node.destroy()
+
+
+def _say_what_is_no_death(loop: asyncio.AbstractEventLoop, context: dict) -> None:
+    """Leave unsaid what calls of a dead process come to: nobody waits for them."""
+    if not isinstance(context.get("exception"), DeathError):
+        loop.default_exception_handler(context)
 
 
 class Determined(random.Random):
