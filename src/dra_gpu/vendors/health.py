@@ -41,7 +41,8 @@ class HealthEvent:
         gpu_instance: id of the MIG GPU instance it is confined to; None for the whole GPU.
         compute_instance: id of the compute instance; None for the whole GPU instance.
         detail: what else the vendor says, for messages.
-        count: how often it happened, where it was told once for several times.
+        count: how often it happened, where it was told once for several times; 0 where nothing new has happened, and it
+            is still so.
     """
 
     gpu: str

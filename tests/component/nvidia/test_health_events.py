@@ -109,6 +109,20 @@ async def test_a_gpu_that_answers_and_ends_every_wait_is_left_out(make_bed, monk
 
 
 @pytest.mark.case("C100")
+async def test_that_a_gpu_is_lost_still_is_told_again_and_counts_once(make_bed, monkeypatch):
+    monkeypatch.setattr(event_watch, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(event_watch, "STILL_SECONDS", 0.0)
+    bed = make_bed(gpus=2)
+    async with watching(bed) as watch:
+        bed.node.inject("nvmlEventSetWait*", gpu=1, code=LOST)
+
+        await watch.until(lambda: len(watch.lost) >= 3)
+
+    assert set(watch.lost) == {bed.node.uuids[1]}
+    assert sum(event.count for event in watch.events) == 1
+
+
+@pytest.mark.case("C100")
 async def test_when_every_wait_says_lost_and_none_is_the_watch_ends_and_says_so(make_bed):
     bed = make_bed(gpus=2)
     async with watching(bed) as watch:

@@ -4,8 +4,9 @@ NVML is open while one watches, and with it every GPU. Whoever has to close it, 
 later, asks by the `Gate`: the wait ends within half a second, and the watch goes on when the gate opens again. What
 happens in between is not told as an event; who looks at the GPUs finds it.
 
-A lost GPU ends every wait at once, as often as one waits. It is left out, told once, and tried again now and then; so
-is one that does not answer, which costs a thread of its own and is not called lost.
+A lost GPU ends every wait at once, as often as one waits. It is left out, told, and tried again now and then; that it
+is still lost is told once a minute, as nothing new. One that does not answer costs a thread of its own; it is left out
+and tried again, too, and not called lost.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ from dra_gpu.vendors.watchdog import Watchdog
 WAIT_MS = 500
 # A GPU that was left out and answers again is watched again after so long at most.
 RETRY_SECONDS = 5.0
+# That a GPU is still lost is told so often: it may answer every other call, and must not pass for well.
+STILL_SECONDS = 60.0
 _CALL_SECONDS = 15.0
 # One GPU that hangs must not keep the others' events from being heard for long.
 _SEE_SECONDS = 5.0
@@ -202,19 +205,24 @@ def _broken() -> VendorError:
 
 
 class _Told:
-    """What has been told of, so that it is told once."""
+    """What has been told of, and when, so that it is not told with every try."""
 
     def __init__(self, report: Report, ready: Ready) -> None:
         self.report = report
         self._ready = ready
         self.watched: tuple[str, ...] | None = None
-        self._lost: frozenset[str] = frozenset()
+        self._lost: dict[str, float] = {}
 
     def of(self, watched: _Watched) -> None:
         """Tell what differs from the last time: who is watched, and who is lost."""
-        for uuid in sorted(watched.lost - self._lost):
-            self.report(HealthEvent(uuid, HealthEventKind.LOST, detail="NVML does not reach it any more"))
-        self._lost = watched.lost
+        now = asyncio.get_running_loop().time()
+        lost = {uuid: self._lost.get(uuid) for uuid in sorted(watched.lost)}
+        for uuid, told in lost.items():
+            if told is None or now - told >= STILL_SECONDS:
+                lost[uuid] = now
+                detail = "NVML does not reach it any more"
+                self.report(HealthEvent(uuid, HealthEventKind.LOST, detail=detail, count=int(told is None)))
+        self._lost = {uuid: now if told is None else told for uuid, told in lost.items()}
         if watched.set.watched != self.watched:
             self.watched = watched.set.watched
             self._ready(self.watched)
