@@ -96,9 +96,11 @@ class Service:
         """Have a rule for each device; returns what was written.
 
         Raises:
-            ServiceError: somebody else's rule has the name of one of ours.
+            ServiceError: nothing of the GPU is published, or somebody else's rule has the name of one of ours.
             ApiError: the API server refuses or does not answer.
         """
+        if not self.gpu.usable:
+            raise ServiceError(f"{self.gpu}: no device of it is published that could be taken out of service")
         plan = taint_rules.plan(self.gpu, self.rules, effect)
         await _each([*(self.create(rule, effect) for rule in plan.create), *map(self._change, plan.change)])
         return plan
@@ -134,7 +136,7 @@ class Service:
             still: list[Held] = []
             await _each([self._note_holder(one, still) for one in left])
             left = sorted(still, key=lambda one: one.shown)
-            if not left or loop.time() >= deadline:
+            if not left or not loop.time() < deadline:  # so that what is no number is over, too
                 break
             await asyncio.sleep(POLL_SECONDS)
         return left

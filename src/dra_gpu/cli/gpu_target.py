@@ -46,9 +46,8 @@ class GpuTarget:
     def is_called(self, text: str) -> bool:
         """Tell whether a person may mean this GPU by a name, a UUID or a PCI address."""
         wanted = text.strip().lower()
-        return wanted in (self.name, self.uuid.lower(), *self.devices) or (
-            self.pci != "" and pci.normalise(wanted) == self.pci
-        )
+        names = {self.name, self.uuid.lower(), *self.devices} - {""}
+        return wanted in names or (self.pci != "" and pci.normalise(wanted) == self.pci)
 
     def __str__(self) -> str:
         return f"{self.name} of node {self.node}" + (f" ({self.uuid})" if self.uuid else "")

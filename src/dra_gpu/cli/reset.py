@@ -96,7 +96,7 @@ async def _empty(
             if not claims:
                 return list(everybody)
             everybody |= dict.fromkeys(claims)
-            remaining = claims if loop.time() >= until else []
+            remaining = [] if loop.time() < until else claims
         if remaining:
             raise ServiceError(
                 f"{service.gpu} was not reset: {_shown(remaining)} still has it after {seconds:g} s: look at its pods"

@@ -55,6 +55,16 @@ def test_a_gpu_that_does_not_exist_is_answered_with_those_that_do(gpus):
         find(gpus, "node-a", "gpu-7")
 
 
+@pytest.mark.parametrize("text", ["", " ", "\0", "gpu-0,gpu-1", "../gpu-0", "gpu-0🦊", "x" * 5000])
+def test_what_names_no_gpu_names_none_not_even_one_without_a_uuid(gpus, text):
+    rule = DeviceTaintRule(
+        metadata=ObjectMeta(name="r"), spec=DeviceTaintRuleSpec(DeviceTaintSelector(DRIVER, "node-a", "gpu-9"))
+    )
+
+    with pytest.raises(NoSuchGpuError, match="has no GPU"):
+        find(gpus, "node-a", text, [rule], DRIVER)
+
+
 def test_a_node_that_does_not_exist_is_answered_with_those_that_do(gpus):
     with pytest.raises(NoSuchGpuError, match="no GPU is published on node 'node-z': those with GPUs are node-a"):
         find(gpus, "node-z", "gpu-0")

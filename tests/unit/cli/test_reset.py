@@ -1,5 +1,7 @@
 """What a reset asks of a cluster, in which order, and what is left when it is refused."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -18,7 +20,7 @@ from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.kubernetes_api import Listing
 from dra_gpu.apiserver.resources import Event
 from dra_gpu.cli import cordoning, listing, reset
-from dra_gpu.cli.cordoning import Service, ServiceError, drain_gpu, uncordon_gpu
+from dra_gpu.cli.cordoning import Service, ServiceError, cordon_gpu, drain_gpu, uncordon_gpu
 from dra_gpu.cli.gpu_target import find, published
 from dra_gpu.cli.listing import DRIVER
 from dra_gpu.cli.reset import reset_gpu
@@ -253,3 +255,19 @@ async def test_a_drain_tells_of_those_who_came_while_it_was_written_and_of_those
     result = await drain_gpu(cluster.service())
 
     assert [one.shown for one in result.claims] == ["team/job", "team/late"]
+
+
+async def test_a_gpu_of_which_nothing_can_be_taken_out_of_service_is_not_said_to_be_cordoned():
+    cluster = Cluster()
+    service = cluster.service()
+    service.gpu = replace(service.gpu, devices={"gpu-0-monitor": "monitor"})
+
+    with pytest.raises(ServiceError, match="no device of it is published that could be taken out of service"):
+        await cordon_gpu(service)
+
+
+async def test_a_wait_for_no_number_of_seconds_is_none():
+    cluster = Cluster(claim("slow"), keep=("slow",))
+    service = cluster.service()
+
+    assert [one.shown for one in await service.wait_free(await service.held(), float("nan"))] == ["team/slow"]
