@@ -97,6 +97,7 @@ class Resizer:
         self._on_applied = on_applied
         self._wishes: dict[Key, _Wish] = {}
         self._quiet: dict[Key, int] = {}
+        self._outdated: dict[Key, int] = {}
         self._requests: OrderedDict[Key, str] = OrderedDict()
         self.queue: WorkQueue[Key] = WorkQueue(self.look, attempts=_FOR_EVER, clock=clock)
         labelled = Selection(label_selector=GROWTH_LABEL)
@@ -128,9 +129,15 @@ class Resizer:
             ApiError: the API server did not answer, or refused.
         """
         try:
-            return await self._look(key)
+            again = await self._look(key)
         except OutdatedError:
-            return _OUTDATED_SECONDS if (key.namespace, key.name) in self.resizes.objects else None
+            if (key.namespace, key.name) not in self.resizes.objects:
+                self._outdated.pop(key, None)
+                return None
+            times = self._outdated[key] = min(self._outdated.get(key, 0) + 1, _MOST_QUIET)
+            return _OUTDATED_SECONDS * (1 << (times - 1))  # what is in the way may stay: a claim that does not end
+        self._outdated.pop(key, None)
+        return again
 
     @property
     def growths(self) -> Counter[str]:

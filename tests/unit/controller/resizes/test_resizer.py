@@ -5,7 +5,7 @@ import pytest
 from dra_gpu.inventory import amounts
 from dra_gpu.inventory.amounts import Amounts
 from tests.unit.controller.resizes.cluster import GIBI, HARDWARE, Cluster, a_claim, a_pod, a_resize
-from tests.unit.controller.resizes.driving import Replica
+from tests.unit.controller.resizes.driving import LABEL, Replica
 from tests.unit.controller.resizes.node import Node
 
 ALLOCATED = Amounts(60, 60 * GIBI, 8, 0)
@@ -177,6 +177,33 @@ def test_somebody_elses_claim_of_a_growths_name_is_named_and_not_asked_for_again
     assert f"there is a ResourceClaim team-a/{name} of somebody else: delete it" in scene.status["message"]
     assert scene.replica.again == 30
     assert scene.in_force == ALLOCATED
+
+
+def test_a_former_growth_that_does_not_end_is_looked_at_less_and_less_often():
+    same, scene = Scene({"memory": "70Gi"}), Scene({"memory": "70Gi"})
+    while not same.cluster.growths():
+        same.controller()
+        same.on_the_node()
+    (name,) = same.cluster.growths()
+    former = a_claim(name)
+    former["metadata"]["labels"] = {LABEL: scene.claim["metadata"]["uid"]}
+    scene.cluster.put("resourceclaims", former)
+    scene.cluster.allocate(name, Amounts(1, GIBI, 1, 0), [scene.user])
+    scene.cluster.remove("resourceclaims", name)
+    for _ in range(3):
+        scene.controller()
+        scene.on_the_node()
+    looks = []
+    for _ in range(9):
+        scene.controller()
+        looks.append(round(scene.replica.again, 1))
+
+    assert looks == sorted(looks)
+    assert looks[-1] > 10
+    scene.cluster._forget("resourceclaims", name)
+    scene.settle()
+    assert scene.status["phase"] == "Applied"
+    assert scene.in_force.memory == 70 * GIBI
 
 
 def test_deleting_a_resize_undoes_it():
