@@ -120,6 +120,11 @@ class Resizing:
             self.tell(f"{_shown(name)} created")
         except errors.AlreadyExistsError:
             made = await self.api.patch(CLAIM_RESIZES, {"spec": spec}, name, namespace)
+            if made.metadata.deletion_timestamp is not None:
+                raise ResizeError(
+                    f"{_shown(name)} is being deleted, and what it moved is taken back first: wait until it is gone "
+                    f"(kubectl wait --for=delete -n {namespace} {_shown(name)}), then say it again"
+                ) from None
             self.tell(f"{_shown(name)} configured")
         except errors.NotFoundError as error:
             raise ResizeError(

@@ -128,6 +128,16 @@ async def test_what_is_not_named_stays_as_it_was(cluster):
     assert cluster.said[1] == "claimresize.resource.dra-gpu.dev/training configured"
 
 
+async def test_a_resize_that_is_being_deleted_is_not_taken_for_one_that_does_what_is_said(cluster):
+    cluster.claim("training")
+    ending = {"name": "training", "finalizers": ["resource.dra-gpu.dev/claim-resize"]}
+    cluster.server.put("claimresizes", {"metadata": ending, "spec": {}}, NAMESPACE)
+    await cluster.resizing("training", reset=True).begin()
+
+    with pytest.raises(ResizeError, match=r"training is being deleted, .* wait until it is gone"):
+        await cluster.resizing("training", **SMALLER).begin()
+
+
 async def test_it_tells_every_phase_until_what_is_wanted_is_in_force(cluster):
     cluster.claim("training")
     begun = await cluster.resizing("training", **SMALLER).begin()
