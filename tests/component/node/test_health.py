@@ -9,7 +9,7 @@ from dra_gpu_sim.local import plugin
 from tests.component.node.partitions import DEVICES as OF_PARTITIONED
 from tests.component.node.partitions import VIEWS as PARTITIONED
 from tests.component.node.partitions import Partitions, half, small
-from tests.component.node.sickness import DEVICES, Sickness
+from tests.component.node.sickness import DEVICES, VIEWS, Sickness
 
 
 def generation(world):
@@ -133,6 +133,23 @@ async def test_a_lost_gpu_is_tainted_and_evicts_as_the_operator_chose_and_what_h
     await sick.until_healthy(held, gpu_0="True")
     lines = [line for line in sick.world.plugin.read_log().splitlines() if re.search("warning|error", line)]
     assert len(lines) < 20, "however often every wait said so"
+
+
+async def test_what_happens_while_the_api_server_is_away_is_told_when_it_is_back_although_the_plugin_was_killed(
+    make_sick, tmp_path
+):
+    sick = await make_sick(gpus=1)
+    world = sick.world
+    kept = world.cluster.paths.state / "health.json"
+    world.api.refuse()
+
+    sick.node.xid(0, 95, recovery_action=0)
+    await world.until(lambda: kept.exists() and b"XID 95" in kept.read_bytes())
+    await world.restart(VIEWS, f"--proc-root={tmp_path}")
+    assert sick.taints() == {}
+    await world.api.reopen()
+
+    await sick.until_tainted("gpu-0", "gpu-0-shared", by=["xid"])
 
 
 @pytest.mark.case("C104")
