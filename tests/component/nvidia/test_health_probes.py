@@ -7,7 +7,7 @@ import pytest
 from dra_gpu.vendors.health import RecoveryAction
 from dra_gpu.vendors.nvidia import probes
 
-UNKNOWN, RESET_REQUIRED = 999, 16
+UNKNOWN, LOST, RESET_REQUIRED = 999, 15, 16
 HEALTHY_MASK = 0b01_10_10_10_10
 DEGRADED, UNHEALTHY_ROUTE = HEALTHY_MASK ^ 0b11, HEALTHY_MASK ^ 0b11 << 4
 TOO_FEW_LINKS = HEALTHY_MASK ^ 0b0100 << 8
@@ -134,9 +134,20 @@ async def test_a_gpu_that_does_not_answer_says_so_and_the_others_are_well(make_b
     assert [probe.unresponsive for probe in found] == [True, False]
 
 
-async def test_a_gpu_that_needs_a_reset_to_be_reached_says_so(bed):
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex*", "nvmlDeviceGetUUID", "nvmlDeviceGetFieldValues"])
+async def test_a_gpu_is_lost_whichever_call_says_so(bed, call):
     gpu = await known(bed)
-    bed.node.inject("nvmlDeviceGetHandleByIndex*", gpu=0, code=RESET_REQUIRED)
+    bed.node.inject(call, gpu=0, code=LOST)
+
+    [probe] = await bed.vendor.probe_health([gpu])
+
+    assert probe.lost
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex*", "nvmlDeviceGetFieldValues"])
+async def test_a_gpu_that_needs_a_reset_to_be_reached_says_so(bed, call):
+    gpu = await known(bed)
+    bed.node.inject(call, gpu=0, code=RESET_REQUIRED)
 
     [probe] = await bed.vendor.probe_health([gpu])
 

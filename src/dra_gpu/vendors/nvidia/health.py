@@ -35,6 +35,7 @@ _FIELDS = (
     pynvml.NVML_FI_DEV_REMAPPED_PENDING,
     pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
 )
+_UNREACHABLE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 # What is wrong when a field of the mask of fabric health is "true".
 _FABRIC_FLAGS = (
     (
@@ -80,7 +81,11 @@ def probe(gpu: Gpu) -> HealthProbe:
     handle = _find(gpu)
     if isinstance(handle, HealthProbe):
         return handle
-    action, energy, pending, failed = _values(handle)
+    fields = _fields(handle)
+    refusal = _refusal(fields)
+    if refusal is not None:
+        return _without_handle(gpu, refusal)
+    action, energy, pending, failed = _values(fields)
     problems = []
     known = None if action is None else _ACTIONS.get(action)
     if action is not None and known is None:
@@ -126,11 +131,26 @@ def _without_handle(gpu: Gpu, refusal: Exception | None) -> HealthProbe:
     return HealthProbe(gpu.uuid, problem=str(failure(f"GPU {gpu.uuid}", "nvmlDeviceGetHandleByIndex_v2", refusal)))
 
 
-def _values(handle: Any) -> Sequence[int | None]:
-    found = optional(pynvml.nvmlDeviceGetFieldValues, handle, list(_FIELDS))
-    if found is None or len(found) != len(_FIELDS):
+def _fields(handle: Any) -> Sequence[Any] | Exception:
+    """Return the fields, or why there are none."""
+    try:
+        found: Sequence[Any] = pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS))
+    except (pynvml.NVMLError, AttributeError, ValueError) as error:
+        return error
+    return found
+
+
+def _refusal(fields: Sequence[Any] | Exception) -> Exception | None:
+    """Return an answer that says that the GPU is lost or has to be reset, though NVML has a handle and a UUID of it."""
+    codes = (getattr(fields, "value", None),) if isinstance(fields, Exception) else (one.nvmlReturn for one in fields)
+    code = next((code for code in codes if code in _UNREACHABLE), None)
+    return None if code is None else pynvml.NVMLError(code)
+
+
+def _values(fields: Sequence[Any] | Exception) -> Sequence[int | None]:
+    if isinstance(fields, Exception) or len(fields) != len(_FIELDS):
         return (None,) * len(_FIELDS)
-    return [_number(one) if one.nvmlReturn == pynvml.NVML_SUCCESS else None for one in found]
+    return [_number(one) if one.nvmlReturn == pynvml.NVML_SUCCESS else None for one in fields]
 
 
 def _number(field: Any) -> int:
