@@ -41,12 +41,12 @@ def list_gpus(output: str, node: str, kubeconfig: Path | None, context: str | No
 
     from dra_gpu.apiserver.connection import ConnectionConfigError
     from dra_gpu.apiserver.errors import ApiError
-    from dra_gpu.cli import listing, listing_output
+    from dra_gpu.cli import listing, listing_output, refusals
 
     try:
         gpus, unreadable = asyncio.run(listing.read(kubeconfig_of(kubeconfig), context, node))
     except (ConnectionConfigError, ApiError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(refusals.told(error)) from error
     for problem in unreadable:
         click.echo(f"Warning: left out, so that more may be held than is shown: {problem}", err=True)
     form = listing_output.Format(output)

@@ -13,11 +13,16 @@ from dra_gpu.api.cordon import ResetAnswer
 from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.kubernetes_api import Selection
 from dra_gpu.apiserver.resources import DEVICE_TAINT_RULES, EVENTS, PODS
+from dra_gpu.cli import refusals
 from dra_gpu.cli.cordoning import POLL_SECONDS, Service, ServiceError, ServiceResult
 from dra_gpu.cli.taint_rules import Effect, Fate, Held
 
 ANSWER_SECONDS = 240.0
 """For the node's part: a lock, whoever is just ending, the reset itself (120 s at most), and an Event's way."""
+
+
+class _StillHeldError(Exception):
+    """Claims did not end in time; the message names them."""
 
 
 async def reset_gpu(
@@ -33,8 +38,8 @@ async def reset_gpu(
         tell: takes a line about how far it is.
 
     Raises:
-        ServiceError: it was not reset; the message says why, and how the GPU is left.
-        ApiError: the API server refuses or does not answer.
+        ServiceError: it was not reset, or not given back; the message says why, and how the GPU is left.
+        ApiError: the API server refuses or does not answer before anything is done.
     """
     gpu = service.gpu
     if not gpu.usable:
@@ -50,15 +55,20 @@ async def reset_gpu(
     left = f"It stays drained: `kubectl gpu uncordon {gpu.node} {gpu.name}` gives it back"
     try:
         claims = await _empty(service, claims, force=force, seconds=seconds, tell=tell)
-    except ServiceError as error:
+        tell(f"{gpu} is free; its node resets it")
+        answer = await _ask(service, plan.rules[0])
+    except _StillHeldError as error:
         raise ServiceError(f"{error}. {left}") from None
-    tell(f"{gpu} is free; its node resets it")
-    answer = await _ask(service, plan.rules[0])
+    except errors.ApiError as error:
+        raise ServiceError(f"{gpu} was not reset: {refusals.told(error)}. {left}") from error
     if not answer.done:
         raise ServiceError(f"{gpu} was not reset: {answer.text}. {left}")
-    if keep:
-        await service.api.patch(DEVICE_TAINT_RULES, _label(None), plan.rules[0])
-    names = () if keep else await service.give_back()
+    try:
+        if keep:
+            await _take_label(service, plan.rules[0])
+        names = () if keep else await service.give_back()
+    except errors.ApiError as error:
+        raise ServiceError(f"{gpu} was reset and not given back: {refusals.told(error)}. {left}") from error
     return ServiceResult(
         "reset",
         gpu.node,
@@ -80,7 +90,7 @@ async def _empty(
     The scheduler may have given it to somebody while it was being drained: it hears of that a moment later.
 
     Raises:
-        ServiceError: some still have it.
+        _StillHeldError: some still have it.
         ApiError: the API server refuses or does not answer.
     """
     loop = asyncio.get_running_loop()
@@ -98,7 +108,7 @@ async def _empty(
             everybody |= dict.fromkeys(claims)
             remaining = [] if loop.time() < until else claims
         if remaining:
-            raise ServiceError(
+            raise _StillHeldError(
                 f"{service.gpu} was not reset: {_shown(remaining)} still has it after {seconds:g} s: look at its pods"
             )
 
@@ -159,6 +169,14 @@ async def _take_back(service: Service, rule: str, request: str) -> None:
             await service.api.patch(DEVICE_TAINT_RULES, _label(None), rule)
     except errors.ApiError:
         return  # the failure before this one says more
+
+
+async def _take_label(service: Service, rule: str) -> None:
+    """Take our request off a rule that stays, if it is there yet."""
+    try:
+        await service.api.patch(DEVICE_TAINT_RULES, _label(None), rule)
+    except errors.NotFoundError:
+        return
 
 
 async def _delete_pods(service: Service, claims: Sequence[Held]) -> None:

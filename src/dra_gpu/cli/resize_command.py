@@ -99,6 +99,7 @@ def _run(order: "Order", wait: float | None, output: str, kubeconfig: Path | Non
     from dra_gpu.apiserver.client import HttpKubernetesApi
     from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig
     from dra_gpu.apiserver.errors import ApiError
+    from dra_gpu.cli import refusals
     from dra_gpu.cli.resize import ResizeError, Resizing
 
     async def run() -> "ClaimResize | None":
@@ -116,7 +117,7 @@ def _run(order: "Order", wait: float | None, output: str, kubeconfig: Path | Non
     try:
         found = asyncio.run(run())
     except (ConnectionConfigError, ApiError, ResizeError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(refusals.told(error)) from error
     if output == "json" and found is not None:
         import msgspec
 

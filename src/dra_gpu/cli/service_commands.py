@@ -139,6 +139,7 @@ def _run(
     from dra_gpu.apiserver.client import HttpKubernetesApi
     from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig
     from dra_gpu.apiserver.errors import ApiError
+    from dra_gpu.cli import refusals
     from dra_gpu.cli.cordoning import Service, ServiceError
     from dra_gpu.cli.gpu_target import NoSuchGpuError
 
@@ -152,7 +153,7 @@ def _run(
     try:
         return asyncio.run(run())
     except (ConnectionConfigError, ApiError, ServiceError, NoSuchGpuError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(refusals.told(error)) from error
 
 
 def _print(result: "ServiceResult", output: str) -> None:

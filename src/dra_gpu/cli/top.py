@@ -17,7 +17,7 @@ from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.apiserver.kubernetes_api import Selection
 from dra_gpu.apiserver.resources import PODS, RESOURCE_SLICES, Resource
-from dra_gpu.cli import listing
+from dra_gpu.cli import listing, refusals
 from dra_gpu.cli.cordoning import CLAIMS
 from dra_gpu.cli.listing import DRIVER, Holder, ListedGpu
 from dra_gpu.inventory import capacities
@@ -175,7 +175,7 @@ async def _ask(
                 said = await api.ask_pod(pod.metadata.name, pod.metadata.namespace, *pod.endpoint, deadline=_SECONDS)
             samples[node] = read_samples(said.decode())
         except (errors.ApiError, ValueError) as error:
-            problems.append(f"node {node}: {error}")
+            problems.append(f"node {node}: {refusals.told(error)}")
 
     await asyncio.gather(*(ask(node) for node in nodes))
     return samples, tuple(sorted(problems))

@@ -59,6 +59,7 @@ def _look(node: str, namespace: str, kubeconfig: Path | None, context: str | Non
     from dra_gpu.apiserver.client import HttpKubernetesApi
     from dra_gpu.apiserver.connection import ConnectionConfigError, from_kubeconfig
     from dra_gpu.apiserver.errors import ApiError
+    from dra_gpu.cli import refusals
     from dra_gpu.cli.top import see
 
     async def run() -> "Seen":
@@ -71,7 +72,7 @@ def _look(node: str, namespace: str, kubeconfig: Path | None, context: str | Non
     try:
         return asyncio.run(run())
     except (ConnectionConfigError, ApiError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(refusals.told(error)) from error
 
 
 def _show(seen: "Seen", node: str, output: str, *, clear: bool) -> None:

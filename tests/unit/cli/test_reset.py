@@ -271,3 +271,47 @@ async def test_a_wait_for_no_number_of_seconds_is_none():
     service = cluster.service()
 
     assert [one.shown for one in await service.wait_free(await service.held(), float("nan"))] == ["team/slow"]
+
+
+class StrictCluster(Cluster):
+    """An API server that does not let this user do everything."""
+
+    def __init__(self, *claims, forbidden, **more):
+        super().__init__(*claims, **more)
+        self.forbidden = forbidden
+
+    def check(self, verb, resource):
+        if (verb, resource.plural) == self.forbidden:
+            raise errors.ForbiddenError(verb, str(resource), status=403, detail='User "eve" cannot do that')
+
+    async def list(self, resource, *more, **named):
+        self.check("list", resource)
+        return await super().list(resource, *more, **named)
+
+    async def patch(self, resource, *more, **named):
+        self.check("patch", resource)
+        return await super().patch(resource, *more, **named)
+
+    async def delete(self, resource, *more, **named):
+        self.check("delete", resource)
+        return await super().delete(resource, *more, **named)
+
+
+@pytest.mark.parametrize("forbidden", [("list", "events"), ("delete", "pods"), ("patch", "devicetaintrules")])
+async def test_who_may_not_do_a_step_is_told_which_and_how_the_gpu_is_left(forbidden):
+    cluster = StrictCluster(claim("job"), forbidden=forbidden)
+
+    with pytest.raises(
+        ServiceError, match=r'not reset: .*User "eve" .*ask who administers .*It stays drained: `kubectl gpu uncordon'
+    ):
+        await cluster.reset(force=True)
+
+    assert len(cluster.rules) == 2
+    assert not any(cordon.RESET_LABEL in rule.metadata.labels for rule in cluster.rules.values())
+
+
+async def test_who_may_not_give_back_is_told_that_the_gpu_was_reset():
+    cluster = StrictCluster(forbidden=("delete", "devicetaintrules"))
+
+    with pytest.raises(ServiceError, match=r"was reset and not given back: .*It stays drained"):
+        await cluster.reset()
