@@ -5,7 +5,7 @@ reported while it was under way.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
@@ -146,6 +146,12 @@ class HealthLedger:
             self._serious[uuid] = self._serious.get(uuid, 0) + 1  # a look that began before must not undo it
         self._tell()
         return cleared
+
+    def was_reset(self, gpu: str) -> None:
+        """Take note of a GPU that has just been reset: what a look need not find out by itself."""
+        known = self._of(gpu)
+        self._serious[gpu] = self._serious.get(gpu, 0) + 1  # a look that began before proves nothing
+        self._faults[gpu] = replace(known, epoch=known.epoch + 1)
 
     def destroyed(self, gpu: str, placement: MigPlacement) -> None:
         """Forget an instance that was destroyed: the next one at that place is another one."""

@@ -145,6 +145,11 @@ class HealthMonitor:
         self._urgent.add(gpu)
         self._asked.set()
 
+    def was_reset(self, gpu: str) -> None:
+        """Take note of a GPU that has just been reset: it is well at the next good look."""
+        self.ledger.was_reset(gpu)
+        self.look_at(gpu)
+
     def clear(self, request: str) -> tuple[str, ...]:
         """Carry out a person's request to call GPUs well, once; returns those that it was carried out for.
 

@@ -300,6 +300,7 @@ class NodePlugin:
             ResetLog(chosen.state_dir),
             lambda answer: telling.of_node("Normal" if answer.done else "Warning", answer.reason, answer.note),
             _each(lambda gpu: machine.doubt(gpu.uuid), lambda _gpu: watch.wake()),
+            on_done=health.was_reset,
         )
         background = {
             "inventory": watch.run(),

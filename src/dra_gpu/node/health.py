@@ -162,6 +162,10 @@ class NodeHealth:
         self._instances.destroyed(gpu, placement)
         self._ledger.destroyed(gpu, placement)
 
+    def was_reset(self, gpu: Gpu) -> None:
+        """Take note of a GPU that this node has reset."""
+        self._monitor.was_reset(gpu.uuid)
+
     def read_node(self, node: Node) -> None:
         """Act on what a person asks for in the Node object."""
         cleared = self._monitor.clear(node.metadata.annotations.get(CLEAR_ANNOTATION, "").strip())

@@ -12,6 +12,8 @@ from dra_gpu.health.recovery import RecoveryRules
 from dra_gpu.health.verdicts import Evict
 from dra_gpu.health.xids import Severity, XidRules
 
+_LONGEST_SECONDS = 100 * 365 * 86400.0  # more is the same, and more than a `timedelta` takes
+
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
@@ -32,7 +34,8 @@ class HealthSettings:
     @property
     def policy(self) -> HealthPolicy:
         """The policy that they make."""
-        return HealthPolicy(XidRules(self.xid_rules), RecoveryRules(hold_off=timedelta(seconds=self.hold_off)))
+        hold_off = timedelta(seconds=min(self.hold_off, _LONGEST_SECONDS))
+        return HealthPolicy(XidRules(self.xid_rules), RecoveryRules(hold_off=hold_off))
 
 
 def add_health_flags(flags: Flags) -> None:

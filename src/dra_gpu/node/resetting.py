@@ -88,6 +88,7 @@ class GpuResets:
         log: what was begun.
         answer: takes each answer, to be told as an Event of the Node.
         on_reset: told each GPU that was reset, or may have been.
+        on_done: told each that was reset and answers again.
         times: how long is waited for what.
         counts: how often, by UUID and `done` or `failed`.
     """
@@ -105,6 +106,7 @@ class GpuResets:
     answer: Callable[[ResetAnswer], None]
     on_reset: Callable[[Gpu], None]
     times: ResetTimes = field(default_factory=ResetTimes)
+    on_done: Callable[[Gpu], None] = lambda _gpu: None
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _answered: dict[str, "_Answered"] = field(default_factory=dict)
     _complaint: str = ""
@@ -180,6 +182,8 @@ class GpuResets:
             answer = ResetAnswer(request, done=False, text=f"{found.uuid} may not have been reset: {text}")
         finally:
             self.on_reset(found)
+        if answer.done:
+            self.on_done(found)
         self.counts[found.uuid, "done" if answer.done else "failed"] += 1
         try:
             await asyncio.to_thread(self.log.note, request, Entry(answer.reason, answer.text))

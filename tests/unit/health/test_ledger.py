@@ -149,6 +149,32 @@ def test_what_another_instance_has_heard_is_taken_by_the_one_that_follows_it(led
     assert verdicts(ledger)[GPU] == "Healthy"
 
 
+def test_a_gpu_that_was_reset_is_well_at_the_next_good_look_though_nothing_else_shows_it(ledger):
+    look(ledger, probe(counter=5))
+    ledger.happened(xid(95), None)
+    look(ledger, probe(counter=6))
+    early = ledger.begin()
+    ledger.was_reset(GPU)
+
+    ledger.take(early, [probe(counter=7)])
+    assert verdicts(ledger)[GPU] == "Unhealthy"
+    look(ledger, probe(counter=8))
+
+    assert verdicts(ledger)[GPU] == "Healthy"
+
+
+def test_a_gpu_that_is_sick_after_its_reset_stays_so(ledger):
+    look(ledger, probe())
+    ledger.happened(xid(95), None)
+    look(ledger, probe())
+    ledger.was_reset(GPU)
+    ledger.happened(xid(95), None)
+
+    look(ledger, probe())
+
+    assert verdicts(ledger)[GPU] == "Unhealthy"
+
+
 def test_gpus_whose_events_are_not_seen_are_marked_and_a_lost_one_is_not(ledger):
     ledger.happened(lost(OTHER_GPU), None)
 

@@ -67,3 +67,7 @@ def test_a_variable_for_eviction_is_one_of_the_words_or_counts_as_none(evict, ca
     with pytest.raises(SystemExit):
         chosen(HEALTH_EVICT=evict)
     assert "sometimes" in capsys.readouterr().err
+
+
+def test_a_hold_off_longer_than_anybody_waits_is_one():
+    assert chosen("--health-hold-off=1e300").policy.recovery.hold_off.days == 36500

@@ -34,7 +34,7 @@ class Node:
         self.gpus = [gpu(0), gpu(1)]
         self.resets, self.failures, self.told, self.looked_again = [], [], [], []
         self.holds, self.locked, self.acts = [], [], True
-        self.rules, self.boot_id = [], "boot-1"
+        self.rules, self.boot_id, self.well = [], "boot-1", []
         self.directory, self.times = directory, times
         self.desk = self.started()
 
@@ -55,6 +55,7 @@ class Node:
             self.told.append,
             self.looked_again.append,
             self.times,
+            on_done=self.well.append,
         )
 
     def inventory(self):
@@ -108,6 +109,7 @@ async def test_a_free_gpu_is_reset_and_the_answer_names_the_request(node):
     assert answer.done
     assert answer.note.startswith(f"Request {REQUEST}: {node.gpus[0].uuid} was reset")
     assert node.looked_again == [node.gpus[0]]
+    assert node.well == [node.gpus[0]]
     assert node.desk.counts == {(node.gpus[0].uuid, "done"): 1}
 
 
@@ -116,7 +118,7 @@ async def test_a_gpu_that_a_claim_holds_is_not_reset_and_the_claim_is_named(node
 
     answer = await node.asked()
 
-    assert (node.resets, answer.done) == ([], False)
+    assert (node.resets, node.well, answer.done) == ([], [], False)
     assert "team/job (uid-1) (gpu-0)" in answer.text
 
 
