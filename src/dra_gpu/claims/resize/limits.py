@@ -6,7 +6,7 @@ later: it holds when no process of the claim's pods carries more. What nothing e
 Source: MPS documentation r615, "MPS v3 Namespaces" and "Environment Variables".
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -114,7 +114,12 @@ async def _set_mps(step: ShareOnMps, share: HeldShare, resize: Resize, machine: 
 
 
 async def _set_memory(record: Record, share: HeldShare, resize: Resize, machine: Machine, found: _Found) -> None:
-    """Limit the memory of the claim's pods, and see whether they use no more."""
+    """Limit the memory of the claim's pods, and see whether they use no more, each and all of them together.
+
+    Each pod has the whole limit; what others are to have must be free all the same. Of a pod that has shares of other
+    claims, too, what these may use is not counted.
+    """
+    total, wanted, users = 0, 0, dict[int, None]()
     for budget in await machine.memory_budgets(record.ref.uid, share.gpu):
         limit = budget.own + budget.others
         with suppress(CgroupGoneError):
@@ -122,14 +127,22 @@ async def _set_memory(record: Record, share: HeldShare, resize: Resize, machine:
             if resize.goal.memory >= resize.limit.memory:
                 continue
             use = await machine.memory_use(share.gpu, budget.cgroup)
+            total, wanted = total + max(0, use.memory_bytes - budget.others), budget.own
+            users |= dict.fromkeys(use.processes)
             if use.memory_bytes > limit:
-                found.memory = False
-                found.pids |= dict.fromkeys(use.processes)
-                pids = ", ".join(map(str, use.processes[:_MOST_PROCESSES])) or "unknown"
-                found.messages.append(
-                    f"GPU {share.gpu}: {use.memory_bytes // MEBI} MiB of memory are in use (pids {pids}), "
-                    f"{limit // MEBI} MiB are wanted: the rest must be freed"
-                )
+                _more_in_use(share.gpu, use.memory_bytes, use.processes, limit, found)
+    if total > wanted and found.memory:
+        _more_in_use(share.gpu, total, tuple(users), wanted, found)
+
+
+def _more_in_use(gpu: str, used: int, pids: Sequence[int], limit: int, found: _Found) -> None:
+    found.memory = False
+    found.pids |= dict.fromkeys(pids)
+    named = ", ".join(map(str, pids[:_MOST_PROCESSES])) or "unknown"
+    found.messages.append(
+        f"GPU {gpu}: {used // MEBI} MiB of memory are in use (pids {named}), "
+        f"{limit // MEBI} MiB are wanted: the rest must be freed"
+    )
 
 
 async def _set_environment(

@@ -16,7 +16,7 @@ from dra_gpu.inventory.amounts import NOTHING
 from dra_gpu.inventory.model import MigPlacement
 from dra_gpu.inventory.sharing import MpsProtocol, SharingAbility
 from dra_gpu.mps.service import Limits, MpsError, MpsErrorKind
-from tests.unit.claims.resize.resized import Controller, ResizedNode, amounts, told
+from tests.unit.claims.resize.resized import DEVICE, Controller, ResizedNode, amounts, told
 from tests.unit.claims.world import (
     DRIVER,
     EVERY_VIEW,
@@ -88,6 +88,29 @@ async def test_memory_in_use_above_the_new_limit_is_waited_for_and_told_by_proce
     assert not (await training.visit()).waiting
     assert training.said.in_force == told(amounts(90, 16))
     assert training.said.waiting_for == []
+
+
+async def test_what_several_pods_use_together_is_waited_for(node):
+    ref = ClaimRef("team", "c1", "claim-1")
+    for number in (1, 2, 3):
+        node.vendor.cgroups[f"pod-{number}"] = f"/kubepods/pod-{number}"
+    node.api.add(ref, share(DEVICE, 1, percent=90, memory="60Gi"), pods=("pod-1", "pod-2", "pod-3"))
+    assert isinstance(await node.prepare(ref), Prepared)
+    training = Controller(node, ref, 1, 90, 60)
+    for number in (1, 2, 3):
+        node.use(number, 20, pid=number)
+    training.want(90, 20)
+
+    assert (await training.visit()).waiting
+
+    assert [node.memory_of(number) for number in (1, 2, 3)] == [20, 20, 20]
+    assert training.said.in_force == told(amounts(90, 60))
+    assert [one.pid for one in training.said.waiting_for] == [1, 2, 3]
+    assert "61440 MiB of memory are in use (pids 1, 2, 3), 20480 MiB are wanted" in training.said.message
+    node.use(2, 0)
+    node.use(3, 0)
+    assert not (await training.visit()).waiting
+    assert training.said.in_force == told(amounts(90, 20))
 
 
 async def test_compute_waits_until_no_client_is_attached_and_memory_does_not_wait_for_it(node, training):
