@@ -407,6 +407,7 @@ class NodePlugin:
             cgroup_root=chosen.cgroup_root,
             gpu_timeout=chosen.gpu_timeout,
             boot_id=boot_id,
+            lock_dir=chosen.state_dir / "locks",
         )
         return NvidiaVendor(host, extra)
 

@@ -27,7 +27,9 @@ class Bed:
     at the same time: of the machine's processes those alone are seen that a test shows.
     """
 
-    def __init__(self, root: Path, profile: str, *, proc_root: Path | None = None, **options) -> None:
+    def __init__(
+        self, root: Path, profile: str, *, proc_root: Path | None = None, lock_dir: Path | None = None, **options
+    ) -> None:
         self._processes = root.with_name(f"{root.name}-proc")
         self._processes.mkdir()
         self.node = SimulatedNode.create(root, profile, seed="test", **options)
@@ -38,6 +40,7 @@ class Bed:
                 self.node.root / "sys",
                 proc_root=self._processes if proc_root is None else proc_root,
                 driver_proc_root=self.node.proc_root,
+                lock_dir=lock_dir,
             )
         )
 

@@ -1,8 +1,9 @@
 """Watches GPUs by NVML's events, for as long as somebody wants it, with one thread that waits.
 
 NVML is open while one watches, and with it every GPU. Whoever has to close it, for a reset or to find GPUs that came
-later, asks by the `Gate`: the wait ends within half a second, and the watch goes on when the gate opens again. What
-happens in between is not told as an event; who looks at the GPUs finds it.
+later, asks by the `Gate`, and another instance of the driver by `Neighbours`: the wait ends within half a second, and
+the watch goes on when they have finished. What happens in between is not told as an event; who looks at the GPUs finds
+it.
 
 A lost GPU ends every wait at once, as often as one waits. It is left out, told, and tried again now and then; that it
 is still lost is told once a minute, as nothing new. One that does not answer costs a thread of its own; it is left out
@@ -22,6 +23,7 @@ from dra_gpu.vendors.health import HealthEvent, HealthEventKind
 from dra_gpu.vendors.nvidia import events
 from dra_gpu.vendors.nvidia.events import EventSet, LostGpuError
 from dra_gpu.vendors.nvidia.gate import Gate
+from dra_gpu.vendors.nvidia.neighbours import Neighbours
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.session import Session
 from dra_gpu.vendors.watchdog import Watchdog
@@ -79,11 +81,13 @@ class EventWatch:
         nvml: the library of this process.
         gate: who uses it.
         watchdog: by which blocking calls run.
+        neighbours: other instances on this node.
     """
 
-    def __init__(self, nvml: Nvml, gate: Gate, watchdog: Watchdog) -> None:
+    def __init__(self, nvml: Nvml, gate: Gate, watchdog: Watchdog, neighbours: Neighbours) -> None:
         self._session = Session(nvml, watchdog)
         self._gate = gate
+        self._neighbours = neighbours
         self._watchdog = watchdog
 
     async def run(self, gpus: Sequence[Gpu], report: Report, ready: Ready) -> None:
@@ -91,8 +95,11 @@ class EventWatch:
         wanted = {gpu.uuid: gpu.index for gpu in gpus}
         told = _Told(report, ready)
         while True:
-            async with self._gate.use(), self._session.opened():
-                await self._while_open(wanted, told)
+            await self._neighbours.gone()
+            async with self._gate.use():
+                with self._neighbours.watching():
+                    async with self._session.opened():
+                        await self._while_open(wanted, told)
             # Nobody is watched, or NVML is wanted closed: then the gate makes this wait as long as it takes.
             await asyncio.sleep(0 if told.watched else RETRY_SECONDS)
 
@@ -174,7 +181,7 @@ class EventWatch:
         """Hand events on until NVML has to be closed, or the set is of no use because a GPU of it is lost."""
         loop = asyncio.get_running_loop()
         retry, lost = loop.time() + RETRY_SECONDS, _Ended.AT_ONCE
-        while not self._gate.closing:
+        while not (self._gate.closing or self._neighbours.wanted):
             try:
                 found = await self._blocking(_SUBJECT, "nvmlEventSetWait_v2", lambda: watched.set.wait(WAIT_MS))
             except LostGpuError:

@@ -14,7 +14,7 @@ from dra_gpu.cdi.spec import ContainerEdits
 from dra_gpu.inventory.devices import PublishedDevice
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement, Scan
 from dra_gpu.inventory.sharing import SharingAbility
-from dra_gpu.vendors.base import MemoryUse, ShareEdits, VendorError
+from dra_gpu.vendors.base import FailureKind, MemoryUse, ShareEdits, VendorError
 from dra_gpu.vendors.cgroups import PodCgroups, pod_of_process
 from dra_gpu.vendors.health import HealthEvent, HealthProbe
 from dra_gpu.vendors.nvidia import memory_limits, nodes
@@ -25,6 +25,7 @@ from dra_gpu.vendors.nvidia.event_watch import EventWatch
 from dra_gpu.vendors.nvidia.fabric_manager import FabricManager
 from dra_gpu.vendors.nvidia.gate import Gate, StillInUseError
 from dra_gpu.vendors.nvidia.mig import Partitioning
+from dra_gpu.vendors.nvidia.neighbours import Neighbours
 from dra_gpu.vendors.nvidia.nvml import Nvml
 from dra_gpu.vendors.nvidia.presence import Presence
 from dra_gpu.vendors.nvidia.probes import Probes
@@ -64,6 +65,7 @@ class NvidiaHost:
         cgroup_root: where the unified cgroup hierarchy is mounted.
         gpu_timeout: seconds after which a GPU that has not told its facts is left out.
         boot_id: of this boot; what sysfs tells of GPUs means nothing in another one.
+        lock_dir: where instances of the driver on this node ask each other for the GPUs; None without others.
     """
 
     driver_root: HostDirectory
@@ -76,6 +78,7 @@ class NvidiaHost:
     cgroup_root: Path = Path("/sys/fs/cgroup")
     gpu_timeout: float = READ_SECONDS
     boot_id: str = ""
+    lock_dir: Path | None = None
 
 
 class NvidiaVendor:
@@ -95,7 +98,8 @@ class NvidiaVendor:
         self._watchdog = Watchdog()
         self._usage_session = Session(self._nvml, self._watchdog)
         self._probes = Probes(self._nvml, self._watchdog, self._presence)
-        self._event_watch = EventWatch(self._nvml, self._gate, self._watchdog)
+        self._neighbours = Neighbours(host.lock_dir)
+        self._event_watch = EventWatch(self._nvml, self._gate, self._watchdog, self._neighbours)
         self._scanner = Scanner(
             self._nvml, self._watchdog, host.sysfs_root, self._presence, self._pod_cgroups, host.gpu_timeout
         )
@@ -176,7 +180,17 @@ class NvidiaVendor:
         return await self._with_nvml(gpu, "reading the memory that a pod uses", look)
 
     async def set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
-        """See `vendors.base.Vendor.set_mig_mode`."""
+        """See `vendors.base.Vendor.set_mig_mode`. Who only waits for events, here or beside, is no reason to refuse."""
+        try:
+            await self._set_mig_mode(gpu, enabled=enabled)
+        except VendorError as error:
+            if error.kind is not FailureKind.IN_USE or not self._neighbours.watched:
+                raise
+            with self._neighbours.asked():
+                await self._neighbours.left()
+                await self._set_mig_mode(gpu, enabled=enabled)
+
+    async def _set_mig_mode(self, gpu: Gpu, *, enabled: bool) -> None:
         await self._with_nvml(
             gpu, "setting its MIG mode", lambda: self._partitioning.set_mode(gpu, enabled=enabled), _MIG_SECONDS
         )
