@@ -241,7 +241,9 @@ async def test_a_claim_that_could_not_be_finished_leaves_nothing_behind(world):
 
 
 @pytest.mark.case("C37")
-async def test_a_missing_device_node_is_named_and_nothing_incomplete_is_kept(world):
+async def test_a_missing_device_node_is_named_and_nothing_incomplete_is_kept(make_world):
+    world = await make_world(gpus=2)
+    await world.start("--rescan-period=0.5", devices=4)
     node = world.node.dev_root / "nvidia0"
     node.rename(hidden := world.node.dev_root / "hidden")
     claim = world.claim("job", "gpu-0")
