@@ -162,18 +162,20 @@ async def test_unified_memory_without_a_size_is_published_without_one(make_world
 
 
 @pytest.mark.case("C62")
-@pytest.mark.parametrize(
-    ("spelled", "expected"),
-    [("00000000:3B:00.0", "0000:3b:00.0"), ("0000000F:01:00.0", "000f:01:00.0"), ("00010000:01:00.0", "10000:01:00.0")],
-)
-async def test_a_pci_address_is_published_as_sysfs_spells_it(make_world, spelled, expected):
-    world = await make_world("H100", gpus=1, settings=[f"gpu.0.pci={spelled}"])
+async def test_a_pci_address_is_published_as_sysfs_spells_it(make_world):
+    spelled = ["00000000:3B:00.0", "0000000F:01:00.0", "00010000:01:00.0"]
+    settings = [f"gpu.{number}.pci={address}" for number, address in enumerate(spelled)]
+    world = await make_world("H100", gpus=3, settings=settings)
 
-    await world.start(devices=2)
+    await world.start(devices=6)
 
-    attributes = published(world)["gpu-0"]["attributes"]
-    assert attributes["resource.kubernetes.io/pciBusID"] == {"string": expected}
-    assert "resource.kubernetes.io/pcieRoot" in attributes
+    attributes = [published(world)[f"gpu-{number}"]["attributes"] for number in range(3)]
+    assert [one["resource.kubernetes.io/pciBusID"]["string"] for one in attributes] == [
+        "0000:3b:00.0",
+        "000f:01:00.0",
+        "10000:01:00.0",
+    ]
+    assert all("resource.kubernetes.io/pcieRoot" in one for one in attributes)
 
 
 @pytest.mark.case("C62")
@@ -188,13 +190,15 @@ async def test_a_gpu_without_a_pci_address_is_published_without_one(make_world):
 
 
 @pytest.mark.case("C59")
-@pytest.mark.parametrize("mebibytes", [16380, 81559, 97871, 46068])
-async def test_memory_is_published_to_the_mebibyte(make_world, mebibytes):
-    world = await make_world("H100", gpus=1, settings=[f"gpu.0.memory={mebibytes}"])
+async def test_memory_is_published_to_the_mebibyte(make_world):
+    mebibytes = [16380, 81559, 97871, 46068]
+    settings = [f"gpu.{number}.memory={memory}" for number, memory in enumerate(mebibytes)]
+    world = await make_world("H100", gpus=4, settings=settings)
 
-    await world.start(devices=2)
+    await world.start(devices=8)
 
-    assert published(world)["gpu-0"]["capacity"]["memory"]["value"] == f"{mebibytes}Mi"
+    capacities = [published(world)[f"gpu-{number}"]["capacity"] for number in range(4)]
+    assert [one["memory"]["value"] for one in capacities] == [f"{memory}Mi" for memory in mebibytes]
 
 
 async def test_a_fabric_is_published_as_its_clique(make_world):
