@@ -1,5 +1,6 @@
 """The second attempt that `make test` gives a failed test: alone, once, and for few."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +24,14 @@ def test_racy(number):
 def run(directory: Path, *, tests: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of a directory of its own."""
     (directory / "test_it.py").write_text(tests)
-    (directory / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    (directory / "pytest.ini").write_text("[pytest]\n")
     (directory / "pytest").write_text(f'#!/bin/sh\nexec {sys.executable} -m pytest "$@"\n')
     (directory / "pytest").chmod(0o755)
-    return subprocess.run([_SCRIPT, "./pytest", "-q"], cwd=directory, text=True, capture_output=True, check=False)
+    # Plugins would take longer to import than these tests take.
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        [_SCRIPT, "./pytest", "-q"], cwd=directory, env=environment, text=True, capture_output=True, check=False
+    )
 
 
 def test_a_test_that_passes_alone_is_named_as_racy_and_lets_the_run_pass(tmp_path):
