@@ -174,7 +174,7 @@ class HealthMonitor:
                 self._note_stray(event)
         if event.gpu_instance is None or placement is not None:
             self.ledger.happened(event, placement)
-        if event.kind is HealthEventKind.LOST:
+        if event.kind is HealthEventKind.LOST and event.count:
             self.on_change()
         self.look_at(event.gpu)
 

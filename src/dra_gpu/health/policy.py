@@ -52,7 +52,7 @@ class HealthPolicy:
         if fault is None:
             return gpu
         if placement is None or event.gpu_instance is None or fault.severity is Severity.LOST:
-            lost = gpu.lost or fault.kind is FaultKind.LOST
+            lost = gpu.lost or (fault.kind is FaultKind.LOST and event.count > 0)  # else the last look has seen it
             return replace(gpu, whole=self._worse(gpu.whole, fault, now), lost=lost)
         known = next((one for one in gpu.instances if one.placement == placement), None)
         part = known.part if known is not None and known.gpu_instance == event.gpu_instance else Part()

@@ -217,6 +217,28 @@ async def test_a_lost_gpu_makes_the_node_look_who_is_there(world):
         await world.until(lambda: world.ledger.states()[world.gpus[0].uuid].lost)
 
 
+async def test_that_a_gpu_which_answers_is_lost_for_events_still_is_no_news_and_no_proof_that_it_is_well(world):
+    uuid = world.gpus[0].uuid
+
+    def last_seen():
+        return next(one.whole.serious[0].last for one in world.ledger.faults() if one.gpu == uuid)
+
+    async with world.running():
+        await world.watched()
+        await world.until(lambda: len(world.ledger.states()) == 2)
+        world.vendor.report(lost(uuid))
+        await world.until(lambda: not world.ledger.states()[uuid].lost)
+        world.around.clear()
+        before = world.ledger.states()
+        last = last_seen()
+
+        world.vendor.report(dataclasses.replace(lost(uuid), count=0))
+
+        assert world.ledger.states() == before
+        assert last_seen() > last
+        assert not world.around.is_set()
+
+
 async def test_a_gpu_that_a_look_finds_lost_or_back_makes_the_node_look_who_is_there(world):
     uuid = world.gpus[0].uuid
     world.new(MonitorTimes(period=0.02, soon=0.01))
