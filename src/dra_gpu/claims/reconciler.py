@@ -33,6 +33,7 @@ _log = structlog.get_logger(__name__)
 _AT_ONCE = 4  # records in work: a full node is through in seconds, and the API server hardly notices
 _BUDGET_S = 30.0  # for one record; nobody waits for it, but its locks do
 _JITTER = 0.1  # of the period, so that the nodes of a cluster do not ask in step
+_FIRST_AGAIN_S = 5.0  # of claims taken over from a lost journal; others wait for what they have of their GPUs
 
 
 @dataclass(slots=True)
@@ -77,16 +78,20 @@ class Reconciler:
         self._reader = reader
         self._inventory = inventory
         self._shares = shares
+        self._again: float | None = None
 
     async def run(self, period: float, in_charge: Callable[[], bool] = lambda: True) -> None:
         """Reconcile once a period, for ever. The first pass comes after one period.
+
+        Passes follow sooner, and later and later, while a claim is left that was taken over without what it has.
 
         Args:
             period: seconds, a tenth of jitter.
             in_charge: tells whether this is the instance that reconciles; a pass is left out while it is not.
         """
         while True:
-            await asyncio.sleep(period * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 - spreads load
+            pause = period if self._again is None else min(period, self._again)
+            await asyncio.sleep(pause * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 - spreads load
             if not in_charge():
                 continue
             try:
@@ -135,6 +140,7 @@ class Reconciler:
         facts = self._facts()
         room = asyncio.Semaphore(_AT_ONCE)
         await asyncio.gather(*(self._settle(record, facts, room, report) for record in records))
+        await self._look_for_unknown()
         await self._remove_orphans(report)
         await self._remove_orphaned_shares(records, report)
         done = {action.value: count for action, count in report.actions.items() if action is not Action.KEEP}
@@ -147,6 +153,11 @@ class Reconciler:
             **done,
         )
         return report
+
+    async def _look_for_unknown(self) -> None:
+        """See whether claims are left of which it is not known yet what they have."""
+        left = any(record.adopted for record in await self._journal.records())
+        self._again = None if not left else _FIRST_AGAIN_S if self._again is None else 2 * self._again
 
     def _seen(self) -> Inventory | None:
         """Return the inventory; None for an empty one: a driver that is not installed yet shows no GPUs either."""

@@ -95,7 +95,15 @@ def budgets(connection: sqlite3.Connection, uid: str, gpu: str, boot_id: str) ->
 
 
 def shortage(connection: sqlite3.Connection, uid: str, shares: Sequence[HeldShare], boot_id: str) -> Shortage | None:
-    """Return what cannot take all of a claim's shares beside those of other claims of this boot, the first such."""
+    """Return what cannot take all of a claim's shares beside those of other claims of this boot, the first such.
+
+    A claim that was taken over from a lost journal has a share of which only the claim itself tells how much it is:
+    until then nothing new is promised beside it. A claim that has its share already is in nobody's way by being known.
+    """
+    unknown = _unknown(connection, uid, shares, boot_id)
+    if unknown:
+        text = "the journal was lost, and how much others have of it is not known until the API server tells"
+        return Shortage(text, unknown)
     for whole in dict.fromkeys(share.part_of for share in shares):
         wanted = [share for share in shares if share.part_of == whole]
         others = "FROM shares s JOIN claims c ON c.uid = s.uid WHERE s.gpu = ? AND s.uid <> ? AND c.boot_id = ?"
@@ -105,6 +113,21 @@ def shortage(connection: sqlite3.Connection, uid: str, shares: Sequence[HeldShar
             rows = connection.execute(f"SELECT DISTINCT s.uid {others}", (whole, uid, boot_id)).fetchall()
             return Shortage(text, tuple(row[0] for row in rows))
     return None
+
+
+def _unknown(connection: sqlite3.Connection, uid: str, shares: Sequence[HeldShare], boot_id: str) -> tuple[str, ...]:
+    """Return other claims that hold shares of the same devices, of a size that nobody knows."""
+    mine = "SELECT 1 FROM holds WHERE uid = ? AND device = ? AND share_id = ?"
+    others = (
+        "SELECT DISTINCT h.uid FROM holds h JOIN claims c ON c.uid = h.uid "
+        "WHERE h.device = ? AND h.uid <> ? AND h.access = 'shared' AND c.boot_id = ? AND NOT EXISTS "
+        "(SELECT 1 FROM shares s WHERE s.uid = h.uid AND s.device = h.device AND s.share_id = h.share_id)"
+    )
+    found: dict[str, None] = {}
+    for share in shares:
+        if connection.execute(mine, (uid, share.device, share.share_id)).fetchone() is None:
+            found |= dict.fromkeys(row[0] for row in connection.execute(others, (share.device, uid, boot_id)))
+    return tuple(found)
 
 
 def _shortage(wanted: Sequence[HeldShare], used_percent: int, used_memory: int, strategy: str | None) -> str:

@@ -27,25 +27,25 @@ class History:
 
     PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.05, 0.3, 1.0, 5.0)
     WEIGHTS: ClassVar[dict[str, int]] = {
-        "new_pod": 10,
-        "end_pod": 4,
-        "force_delete_pod": 4,
-        "attach": 12,
-        "allocate": 12,
-        "free": 10,
-        "leave": 8,
-        "resize": 22,
-        "delete_resize": 4,
+        "new_pod": 30,
+        "end_pod": 5,
+        "force_delete_pod": 6,
+        "attach": 36,
+        "allocate": 30,
+        "free": 14,
+        "leave": 10,
+        "resize": 50,
+        "delete_resize": 6,
         "kill_plugin": 2,
-        "kill_plugin_at_a_call": 4,
+        "kill_plugin_at_a_call": 6,
         "kill_controller": 1,
-        "kill_controller_at_a_call": 4,
+        "kill_controller_at_a_call": 6,
         "break_mps": 1,
         "server_away": 2,
-        "lose_answers": 3,
-        "late_watches": 2,
-        "late_slices": 2,
-        "late_bindings": 3,
+        "lose_answers": 5,
+        "late_watches": 3,
+        "late_slices": 4,
+        "late_bindings": 6,
         "lose_journal": 1,
         "reboot": 1,
     }
@@ -102,8 +102,16 @@ class History:
         await world.ensure_running()
 
     async def new_pod(self) -> None:
+        """Let a pod come that wants whatever is free just now, or anything."""
         if len(self.objects.workloads()) < WORKLOADS:
-            self.objects.add_pod(self.random.randint(1, 60), self.random.randint(1, 40))
+            self.objects.add_pod(*self._size())
+
+    def _size(self) -> tuple[int, int]:
+        free = self.objects.published() - self.objects.allocated()
+        percent, memory = free.compute_percent, free.memory // GIB
+        if percent < 1 or memory < 1 or self.random.random() < 0.4:
+            percent, memory = self.random.randint(5, 60), self.random.randint(5, 50)
+        return min(percent, 100), min(memory, 79)
 
     async def end_pod(self) -> None:
         if pods := self.objects.workloads():
@@ -119,25 +127,30 @@ class History:
             if self.random.random() < 0.85:
                 self.objects.delete("resourceclaims", name)
             if self.random.random() < 0.5:
-                self.objects.add_pod(self.random.randint(1, 90), self.random.randint(1, 60))
+                self.objects.add_pod(*self._size())
 
     async def attach(self) -> None:
-        if pods := [pod for pod in self.world.kubelet.pods.values() if pod.prepared]:
-            await self.world.attach(self.random.choice(pods))
+        """Let programs start in pods that have none, most of the time."""
+        for pod in list(self.world.kubelet.pods.values()):
+            idle = pod.prepared and not any(program.running for program in pod.programs)
+            if idle and self.random.random() < 0.7:
+                await self.world.attach(pod)
 
     async def allocate(self) -> None:
-        if programs := self.world.programs():
-            program = self.random.choice(programs)
-            program.allocate(self.random.randint(1, 20) * GIB)
+        """Let programs take all that they are given, or some of it."""
+        for program in self.world.programs():
+            if self.random.random() < 0.6:
+                for size in (32, 16, 8, 4, 2, 1):
+                    program.allocate(size * GIB)
 
     async def free(self) -> None:
         if programs := self.world.programs():
             self.random.choice(programs).free(self.random.randint(1, 30) * GIB)
 
     async def leave(self) -> None:
-        for program in self.world.programs():
-            if self.random.random() < 0.4:
-                program.end()
+        """Let one program end."""
+        if programs := self.world.programs():
+            self.random.choice(programs).end()
 
     async def resize(self) -> None:
         """Want less, more, or more than ever of a claim, of one capacity or both."""
@@ -176,7 +189,7 @@ class History:
 
     async def server_away(self) -> None:
         self.world.network.cut()
-        self.world.later(self.random.choice((0.5, 5.0, 90.0)), self.world.network.back)
+        self.world.later(self.random.choice((0.5, 5.0, 30.0)), self.world.network.back)
 
     async def lose_answers(self) -> None:
         self.world.network.answers_lost = self.random.randint(1, 3)

@@ -198,6 +198,4 @@ class Plugin:
     async def _reconcile(self) -> None:
         await self.reconciler.recover()
         self._ready.set()
-        while True:
-            await asyncio.sleep(RECONCILE_SECONDS)
-            await self.reconciler.reconcile()
+        await self.reconciler.run(RECONCILE_SECONDS)

@@ -19,7 +19,7 @@ from dra_gpu_sim.local.controlplane import ControlPlane
 from dra_gpu_sim.node import SimulatedNode
 from tests.component.resize.controller import ControllerProcess
 from tests.component.resize.hardware import MappedGpu, MappedMps
-from tests.component.resize.kubelet import Kubelet
+from tests.component.resize.kubelet import Kubelet, Times
 from tests.component.resize.memory_api import MemoryApi, Network
 from tests.component.resize.objects import Objects
 from tests.component.resize.plugin import NODE, Plugin
@@ -45,7 +45,7 @@ class World:
         self.gpu = gpu(0, uuid=node.uuids[0], memory_bytes=node.gpus[0].memory)
         self.vendor = MappedGpu(node)
         self.mps = MappedMps(self.vendor)
-        self.kubelet = Kubelet(self.plane.objects, self.vendor, self.engine, self.random)
+        self.kubelet = Kubelet(self.plane.objects, self.vendor, self.engine, self.random, Times(again=(2.0, 8.0)))
         self.boot = "boot-0"
         self.plugin: Plugin | None = None
         self.controller: ControllerProcess | None = None

@@ -52,6 +52,25 @@ async def test_a_share_is_read_as_it_was_written(journal):
     assert await journal.records() == [found]
 
 
+async def test_beside_a_share_of_unknown_size_nothing_new_is_promised_and_what_was_there_is_known_again(journal):
+    """Of a claim that was taken over from a lost journal only the claim itself tells how much it has."""
+
+    def of(number: int, **facts) -> Record:
+        one = sharing(number, **facts)
+        return dataclasses.replace(one, holds=tuple(dataclasses.replace(it, device=held(1).device) for it in one.holds))
+
+    for number in (1, 2):
+        assert await journal.begin(dataclasses.replace(of(number), shares=(), cgroups=(), adopted=True)) == ()
+
+    [first, second] = await journal.begin(of(3, percent=1))
+    assert {first.ref.uid, second.ref.uid} == {"u1", "u2"}
+    assert "the journal was lost" in first.shortage
+
+    assert await journal.begin(of(1, percent=50)) == ()
+    assert await journal.begin(of(2, percent=40)) == ()
+    assert await journal.begin(of(3, percent=10)) == ()
+
+
 @pytest.mark.case("C94")
 async def test_shares_that_wait_for_one_commit_together_never_exceed_the_gpu(journal):
     answers = await asyncio.gather(*(journal.begin(sharing(number, percent=7)) for number in range(20)))
