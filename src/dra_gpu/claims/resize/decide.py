@@ -119,6 +119,7 @@ def decide(resize: Resize, wish: Wish | None, facts: Facts) -> Move:
         or _follow(resize, wish)
         or _lower(resize, wish, facts)
         or _raise(resize, wish, facts)
+        or _return(resize, wish, facts)
         or _enforce(resize, facts)
         or _offer(resize, wish, facts)
         or _release(resize, wish, facts)
@@ -162,9 +163,16 @@ def _lower(resize: Resize, wish: Wish | None, facts: Facts) -> Move | None:
     goal = resize.limit.at_most(wish.wanted).at_most(wish.permitted)
     if facts.presence in (Presence.GONE, Presence.AWAY):
         lowered = replace(resize, limit=goal, goal=goal, applied=goal)
+    elif goal == resize.goal:
+        return None
     else:
-        lowered = replace(resize, goal=goal)
+        lowered = _towards(resize, goal)
     return Keep(lowered) if lowered != resize else None
+
+
+def _towards(resize: Resize, goal: Amounts) -> Resize:
+    """Take another goal; of the former one nobody knows how much was set, so that nothing counts as set."""
+    return replace(resize, goal=goal, applied=NOTHING)
 
 
 def _raise(resize: Resize, wish: Wish | None, facts: Facts) -> Move | None:
@@ -175,6 +183,23 @@ def _raise(resize: Resize, wish: Wish | None, facts: Facts) -> Move | None:
         return None
     if facts.presence is not Presence.HERE:
         return Keep(replace(resize, limit=limit, goal=limit, applied=limit))
+    return Raise(replace(resize, limit=limit, goal=_raised(resize, limit)))
+
+
+def _return(resize: Resize, wish: Wish | None, facts: Facts) -> Move | None:
+    """Go back to what was allocated where nobody asks for less any more, and nobody else has anything of it.
+
+    An object that is deleted comes to that before it goes; one whose finalizer was removed by force does not, and is
+    made again only where a claim is kept allocated for it.
+    """
+    if wish is not None or facts.presence is not Presence.HERE or resize.given_back or resize.offered:
+        return None
+    goal = resize.goal.at_least(resize.limit.at_most(resize.allocated))
+    if goal != resize.goal:
+        return Keep(_towards(resize, goal))
+    limit = resize.limit.at_least(resize.allocated)
+    if limit in (resize.limit, facts.refused):
+        return None
     return Raise(replace(resize, limit=limit, goal=_raised(resize, limit)))
 
 

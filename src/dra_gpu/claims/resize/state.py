@@ -40,7 +40,7 @@ class Resize(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", 
         allocated: A, what the claim was allocated.
         limit: L, what its processes cannot exceed: what Prepare and the scheduler's growths count with.
         goal: what its limits are being set to, at most `limit`; below it as long as processes may still have more.
-        applied: the goal for which everything was set last.
+        applied: the goal for which everything was set last; nothing where that is not known.
         mps: what the MPS service accepted last; None for what the claim was prepared with.
         given_back: B, the most that the server may have of it beyond the hardware.
         offered: what is to be published beyond the hardware, at most `given_back`.

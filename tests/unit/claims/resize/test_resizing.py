@@ -32,20 +32,6 @@ from tests.unit.claims.world import (
 GIVEN_BACK = amounts(90, 60) - amounts(20, 16)
 
 
-@pytest.fixture
-async def node(tmp_path):
-    async with ResizedNode(tmp_path).running() as running:
-        yield running
-
-
-@pytest.fixture
-async def training(node):
-    """A claim of 90 % and 60 GiB, and the object that resizes it."""
-    ref = await node.claim(1, 90, 60)
-    assert isinstance(await node.prepare(ref), Prepared)
-    return Controller(node, ref, 1, 90, 60)
-
-
 async def test_limits_fall_before_anything_is_published_for_them(node, training):
     training.want(20, 16)
 
