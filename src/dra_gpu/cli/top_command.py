@@ -46,11 +46,13 @@ def top(
     """
     import time
 
-    while True:
-        _show(_look(node, namespace, kubeconfig, context), node, output, clear=watch)
-        if not watch:
-            return
+    _show(_look(node, namespace, kubeconfig, context), node, output, clear=watch)
+    while watch:
         time.sleep(interval)
+        try:
+            _show(_look(node, namespace, kubeconfig, context), node, output, clear=True)
+        except click.ClickException as error:  # an API server that is away for a moment ends no watch
+            click.echo(f"Warning: {error.message}", err=True)
 
 
 def _look(node: str, namespace: str, kubeconfig: Path | None, context: str | None) -> "Seen":

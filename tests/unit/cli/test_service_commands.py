@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from dra_gpu.apiserver import errors
 from dra_gpu.apiserver.client import HttpKubernetesApi
 from dra_gpu.cli import top
 from dra_gpu.cli.cordoning import Service
@@ -114,6 +115,26 @@ def test_top_leaves_stdout_empty_where_there_is_no_gpu():
 @pytest.mark.usefixtures("seen")
 def test_top_for_machines_is_json():
     assert [gpu["name"] for gpu in json.loads(run("top", "-o", "json").stdout)["gpus"]] == ["gpu-0"]
+
+
+def test_an_api_server_that_is_away_for_a_moment_ends_no_watch_that_has_begun(monkeypatch, cluster):
+    assert cluster
+    looks = [Seen([]), errors.UnavailableError("list", "pods", detail="refused"), Seen([]), KeyboardInterrupt()]
+
+    async def see(*_):
+        look = looks.pop(0)
+        if isinstance(look, BaseException):
+            raise look
+        return look
+
+    monkeypatch.setattr(top, "see", see)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    result = run("top", "--watch")
+
+    assert looks == []
+    assert result.stderr.count("No GPU is published") == 2
+    assert "Warning: cannot list pods: no answer: refused; check that the API server runs" in result.stderr
 
 
 def test_a_kubeconfig_that_is_absent_is_named(tmp_path):
