@@ -243,3 +243,67 @@ def test_other_classes_need_no_admin_access(namespace: TestNamespace) -> None:
     namespace.create(claim("uses"), claim_template("uses-too"))
 
     assert [one["metadata"]["name"] for one in namespace.claims()] == ["uses"]
+
+
+@pytest.fixture
+def user(cluster: Cluster, namespace: TestNamespace) -> Api:
+    """Somebody who may do everything with the claims and resizes of a namespace."""
+    api, name = cluster.api, namespace.name
+    rules = [
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["*"]},
+        {"apiGroups": ["resource.dra-gpu.dev"], "resources": ["*"], "verbs": ["*"]},
+    ]
+    rbac, kinds = (
+        "rbac.authorization.k8s.io/v1",
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"},
+    )
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": name}
+    meta: Json = {"metadata": {"name": "all"}}
+    accounts = path_of("v1", "serviceaccounts", namespace=name)
+    api.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "user"}})
+    api.create(path_of(rbac, "roles", namespace=name), {"apiVersion": rbac, "kind": "Role", "rules": rules} | meta)
+    binding: Json = {"apiVersion": rbac, "kind": "RoleBinding", "roleRef": kinds, "subjects": [subject]}
+    api.create(path_of(rbac, "rolebindings", namespace=name), binding | meta)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return cluster.api_with(api.create(f"{accounts}/user/token", request)["status"]["token"])
+
+
+def test_who_may_do_everything_in_a_namespace_makes_no_growth_and_writes_no_status_of_a_resize(
+    cluster: Cluster, namespace: TestNamespace, user: Api
+) -> None:
+    label = {"metadata": {"labels": {"resource.dra-gpu.dev/claim-resize": "uid"}}}
+    claims = path_of("resource.k8s.io/v1", "resourceclaims", namespace=namespace.name)
+    resizes = path_of("resource.dra-gpu.dev/v1alpha1", "claimresizes", namespace=namespace.name)
+    resize: Json = {
+        "apiVersion": "resource.dra-gpu.dev/v1alpha1",
+        "kind": "ClaimResize",
+        "metadata": {"name": "none"},
+        "spec": {"capacity": {"memory": "2Gi"}},
+    }
+    user.create(claims, claim("plain"))
+    user.create(resizes, resize)
+
+    def attempts() -> list[Callable[[], object]]:
+        labelled = claim("labelled")
+        labelled["metadata"] |= label["metadata"]
+        more = {"status": {"permit": 2, "permitted": {"memory": "80Gi"}}}
+        return [
+            lambda: user.create(claims, labelled),
+            lambda: user.patch(f"{claims}/plain", label),
+            lambda: user.patch(f"{resizes}/none/status", more),
+        ]
+
+    def refused(attempt: Callable[[], object]) -> bool:
+        try:
+            attempt()
+        except ApiError as error:
+            return error.status == 422 and ("only the controller" in error.message or "write its spec" in error.message)
+        cluster.api.delete(f"{claims}/labelled", missing_ok=True)
+        cluster.api.patch(f"{claims}/plain", {"metadata": {"labels": {"resource.dra-gpu.dev/claim-resize": None}}})
+        return False
+
+    # An admission policy takes effect a moment after it was written.
+    wait_until("the policies about resizing in force", lambda: all(refused(one) for one in attempts()))
+    user.patch(f"{claims}/plain", {"metadata": {"labels": {"team": "a"}}})
+    user.delete(f"{resizes}/none")
+    user.delete(f"{claims}/plain")
