@@ -8,7 +8,9 @@ the instance that publishes does any of this; what it had begun, the next one fi
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import structlog
 
 from dra_gpu.api.claim_resize import ClaimResize, NodeStatus
@@ -195,7 +197,7 @@ class NodeResizes:
 
     async def _say(self, seen: ClaimResize, status: NodeStatus) -> None:
         meta = seen.metadata
-        body = {"metadata": {"uid": meta.uid}, "status": {"node": status}}
+        body = {"metadata": {"uid": meta.uid}, "status": {"node": _merged(seen.status.node, status)}}
         try:
             await self._api.patch(CLAIM_RESIZES, body, meta.name, meta.namespace, subresource="status")
         except (errors.NotFoundError, errors.ConflictError):
@@ -242,3 +244,13 @@ class NodeResizes:
         if text != self._problem:
             self._problem = text
             _log.info("ClaimResizes cannot be followed now", reason=text)
+
+
+def _merged(before: NodeStatus, after: NodeStatus) -> NodeStatus | dict[str, Any]:
+    """Return what makes the one the other: of a map, a merge patch takes away only what it names."""
+    gone = before.applies_to.keys() - after.applies_to.keys()
+    if not gone:
+        return after
+    found: dict[str, Any] = msgspec.to_builtins(after)
+    found["appliesTo"] |= dict.fromkeys(sorted(gone))
+    return found

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from msgspec.structs import replace
 
-from dra_gpu.api.claim_resize import ClaimResize, ClaimResizeMeta, ClaimResizeStatus, NodeStatus, Target
+from dra_gpu.api.claim_resize import AppliesTo, ClaimResize, ClaimResizeMeta, ClaimResizeStatus, NodeStatus, Target
 from dra_gpu.apiserver.kubernetes_api import Listing
 from dra_gpu.claims.journal_errors import JournalError
 from dra_gpu.claims.resize import wish as wishes
@@ -135,6 +135,21 @@ async def test_what_the_object_says_already_is_not_written_again():
         await scene.visits.until(2)
 
         assert scene.api.patches == []
+
+
+async def test_for_whom_limits_are_in_force_is_taken_back_with_the_limits():
+    late = {"computePercent": AppliesTo.NEW_PROCESSES, "memory": AppliesTo.RUNNING_PROCESSES}
+    said = replace(OBJECT, status=replace(STATUS, node=NodeStatus(claim_uid="uid", prepared=True, applies_to=late)))
+    async with following(said) as scene:
+        now = NodeStatus(claim_uid="uid", applies_to={"memory": AppliesTo.RUNNING_PROCESSES})
+        scene.visits.answers = [visited(now)] * 2
+        async with asyncio.timeout(PATIENCE):
+            while not scene.api.patches:
+                await asyncio.sleep(0.001)
+
+        node = scene.api.patches[0][3]["status"]["node"]
+        assert node["appliesTo"] == {"computePercent": None, "memory": "RunningProcesses"}
+        assert node["prepared"] is False
 
 
 async def test_a_share_is_visited_when_its_claim_changes_and_when_the_server_has_what_was_offered():
