@@ -1,8 +1,11 @@
 """kill -9 at every boundary of prepare, unprepare, repair and recovery: nothing leaked, nothing held twice."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,17 +23,34 @@ LONG_ON_BOTH = 2
 GIB = 2**30
 
 
-def sweep(scenario: str, directory: Path, kind: str = "whole") -> list[Path]:
-    """Kill a node at every boundary of a scenario; returns the disks they left."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.component.claims.dying_node", scenario, kind, directory],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    killed = int(done.stdout.splitlines()[-1])
-    assert killed >= 8, done.stderr
-    return [directory / str(number) for number in range(killed)]
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> Callable[[str, str], list[Path]]:
+    """Kill a node at every boundary of a scenario; return the disks that they left."""
+
+    @cache
+    def kill(scenario: str, kind: str) -> list[Path]:
+        directory = tmp_path_factory.mktemp(f"{scenario}-{kind}")
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.component.claims.dying_node", scenario, kind, directory],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        killed = int(done.stdout.splitlines()[-1])
+        assert killed >= 8, done.stderr
+        return [directory / str(number) for number in range(killed)]
+
+    return kill
+
+
+@pytest.fixture
+def sweep(swept, tmp_path) -> Callable[..., list[Path]]:
+    """Return the disks of a scenario for a test to go on with: copies, since several tests do."""
+
+    def disks(scenario: str, kind: str = "whole") -> list[Path]:
+        return [shutil.copytree(disk, tmp_path / disk.name) for disk in swept(scenario, kind)]
+
+    return disks
 
 
 async def assert_prepared(node: MortalNode) -> None:
@@ -48,7 +68,7 @@ async def assert_nothing_left(node: MortalNode) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_the_next_prepare_finds_its_way_and_unprepare_restores_the_beginning(tmp_path, scenario):
+def test_the_next_prepare_finds_its_way_and_unprepare_restores_the_beginning(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             assert isinstance(await node.prepare(CLAIM), Prepared)
@@ -56,23 +76,23 @@ def test_the_next_prepare_finds_its_way_and_unprepare_restores_the_beginning(tmp
             assert await node.unprepare(CLAIM) is None
             await assert_nothing_left(node)
 
-    for disk in sweep(scenario, tmp_path):
+    for disk in sweep(scenario):
         asyncio.run(check(disk))
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_the_next_unprepare_restores_the_beginning(tmp_path, scenario):
+def test_the_next_unprepare_restores_the_beginning(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             assert await node.unprepare(CLAIM) is None
             await assert_nothing_left(node)
 
-    for disk in sweep(scenario, tmp_path):
+    for disk in sweep(scenario):
         asyncio.run(check(disk))
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_another_claim_gets_the_gpu_or_is_told_who_has_it_and_never_both(tmp_path, scenario):
+def test_another_claim_gets_the_gpu_or_is_told_who_has_it_and_never_both(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             other = node.api.add(ref("u2", "other"), "gpu-0")
@@ -89,12 +109,12 @@ def test_another_claim_gets_the_gpu_or_is_told_who_has_it_and_never_both(tmp_pat
             assert await node.unprepare(other) is None
             await assert_nothing_left(node)
 
-    for disk in sweep(scenario, tmp_path):
+    for disk in sweep(scenario):
         asyncio.run(check(disk))
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_recovery_leaves_all_of_a_claim_or_nothing(tmp_path, scenario):
+def test_recovery_leaves_all_of_a_claim_or_nothing(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             await node.reconciler.recover()
@@ -103,12 +123,12 @@ def test_recovery_leaves_all_of_a_claim_or_nothing(tmp_path, scenario):
             else:
                 await assert_nothing_left(node)
 
-    for disk in sweep(scenario, tmp_path):
+    for disk in sweep(scenario):
         asyncio.run(check(disk))
 
 
 @pytest.mark.case("C22")
-def test_a_recovery_after_a_reboot_that_is_killed_is_finished_by_the_kubelets_prepare(tmp_path):
+def test_a_recovery_after_a_reboot_that_is_killed_is_finished_by_the_kubelets_prepare(sweep):
     async def check(disk: Path) -> None:
         async with MortalNode(disk, boot="boot-2").running() as node:
             await node.reconciler.recover()
@@ -117,7 +137,7 @@ def test_a_recovery_after_a_reboot_that_is_killed_is_finished_by_the_kubelets_pr
             assert await node.unprepare(CLAIM) is None
             await assert_nothing_left(node)
 
-    for disk in sweep("reboot", tmp_path):
+    for disk in sweep("reboot"):
         asyncio.run(check(disk))
 
 
@@ -137,7 +157,7 @@ async def assert_no_share_left(node: MortalNode) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_a_share_is_found_by_the_next_prepare_and_given_up_by_the_next_unprepare(tmp_path, scenario):
+def test_a_share_is_found_by_the_next_prepare_and_given_up_by_the_next_unprepare(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             assert isinstance(await node.prepare(SHARER), Prepared)
@@ -145,12 +165,12 @@ def test_a_share_is_found_by_the_next_prepare_and_given_up_by_the_next_unprepare
             assert await node.unprepare(SHARER) is None
             await assert_no_share_left(node)
 
-    for disk in sweep(scenario, tmp_path, "share"):
+    for disk in sweep(scenario, "share"):
         asyncio.run(check(disk))
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_a_share_is_all_there_or_not_at_all_after_recovery_and_its_part_is_never_promised_twice(tmp_path, scenario):
+def test_a_share_is_all_there_or_not_at_all_after_recovery_and_its_part_is_never_promised_twice(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             other = node.api.add(ref("u6", "other"), share("gpu-2-shared", 6, percent=81))
@@ -162,12 +182,12 @@ def test_a_share_is_all_there_or_not_at_all_after_recovery_and_its_part_is_never
             await node.reconciler.recover()
             await (assert_shared(node) if await node.journal.records() else assert_no_share_left(node))
 
-    for disk in sweep(scenario, tmp_path, "share"):
+    for disk in sweep(scenario, "share"):
         asyncio.run(check(disk))
 
 
 @pytest.mark.case("C22")
-def test_a_share_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_path):
+def test_a_share_is_made_anew_after_a_reboot_whose_recovery_is_killed(sweep):
     async def check(disk: Path) -> None:
         async with MortalNode(disk, boot="boot-2").running() as node:
             await node.reconciler.recover()
@@ -176,7 +196,7 @@ def test_a_share_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_path):
             assert await node.unprepare(SHARER) is None
             await assert_no_share_left(node)
 
-    for disk in sweep("reboot", tmp_path, "share"):
+    for disk in sweep("reboot", "share"):
         asyncio.run(check(disk))
 
 
@@ -199,7 +219,7 @@ async def assert_no_partition_left(node: MortalNode) -> None:
 
 @pytest.mark.case("C74")
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_a_partition_is_found_by_the_next_prepare_and_destroyed_by_the_next_unprepare(tmp_path, scenario):
+def test_a_partition_is_found_by_the_next_prepare_and_destroyed_by_the_next_unprepare(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             assert isinstance(await node.prepare(TENANT), Prepared)
@@ -207,12 +227,12 @@ def test_a_partition_is_found_by_the_next_prepare_and_destroyed_by_the_next_unpr
             assert await node.unprepare(TENANT) is None
             await assert_no_partition_left(node)
 
-    for disk in sweep(scenario, tmp_path, "partition"):
+    for disk in sweep(scenario, "partition"):
         asyncio.run(check(disk))
 
 
 @pytest.mark.parametrize("scenario", ["prepare", "unprepare", "repair"])
-def test_a_partition_is_all_there_or_not_at_all_after_recovery_and_nobody_else_has_its_place(tmp_path, scenario):
+def test_a_partition_is_all_there_or_not_at_all_after_recovery_and_nobody_else_has_its_place(sweep, scenario):
     async def check(disk: Path) -> None:
         async with MortalNode(disk).running() as node:
             other = node.api.add(ref("u8", "other"), "gpu-3-mig-3g40gb-9-0")
@@ -224,12 +244,12 @@ def test_a_partition_is_all_there_or_not_at_all_after_recovery_and_nobody_else_h
             await node.reconciler.recover()
             await (assert_partitioned(node) if await node.journal.records() else assert_no_partition_left(node))
 
-    for disk in sweep(scenario, tmp_path, "partition"):
+    for disk in sweep(scenario, "partition"):
         asyncio.run(check(disk))
 
 
 @pytest.mark.case("C22")
-def test_a_partition_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_path):
+def test_a_partition_is_made_anew_after_a_reboot_whose_recovery_is_killed(sweep):
     async def check(disk: Path) -> None:
         async with MortalNode(disk, boot="boot-2").running() as node:
             await node.reconciler.recover()
@@ -238,5 +258,5 @@ def test_a_partition_is_made_anew_after_a_reboot_whose_recovery_is_killed(tmp_pa
             assert await node.unprepare(TENANT) is None
             await assert_no_partition_left(node)
 
-    for disk in sweep("reboot", tmp_path, "partition"):
+    for disk in sweep("reboot", "partition"):
         asyncio.run(check(disk))
