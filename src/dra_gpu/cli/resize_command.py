@@ -87,7 +87,7 @@ def _changes(wanted: Mapping[str, str | int | None]) -> dict[str, object]:
 
 def _percent(option: str, text: str | int) -> int:
     number = str(text).strip().removesuffix("%").strip()
-    if not number.isdecimal() or not 1 <= int(number) <= 100:  # noqa: PLR2004 - of a hundred
+    if not number.isdecimal() or len(number) > 3 or not 1 <= int(number) <= 100:  # noqa: PLR2004 - of a hundred
         raise click.BadParameter(f"{text!r} is no whole percentage from 1 to 100", param_hint=option)
     return int(number)
 

@@ -59,6 +59,7 @@ def test_settings_of_a_whole_gpu_have_options_too(orders):
         (["training", "--reset", "--memory", "1Gi"], "say what is wanted"),
         (["training", "--compute", "0"], "'0' is no whole percentage from 1 to 100"),
         (["training", "--compute", "half"], "'half' is no whole percentage"),
+        (["training", "--compute", "9" * 5000], "is no whole percentage"),
         (["training", "--mps-threads", "101%"], "--mps-threads"),
         (["training", "--reset", "-o", "json"], "leaves nothing to print"),
     ],
