@@ -10,7 +10,8 @@ unset PYTHONDONTWRITEBYTECODE
 parallel=()
 if [[ ${1:-} == --parallel=* ]]; then
   how=${1#--parallel=}
-  parallel=(-n "${how%/*}" --dist "${how#*/}")
+  # Of whole files the first ones begin first, not those with the most tests.
+  parallel=(-n "${how%/*}" --dist "${how#*/}" --no-loadscope-reorder)
   shift
 fi
 most=3

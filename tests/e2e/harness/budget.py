@@ -4,7 +4,9 @@ A test over its budget does not fail (a busy machine is no fault of the driver);
 A worker of pytest-xdist sends its budgets along with its reports: who prints the table has not collected the tests.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -28,15 +30,21 @@ class BudgetPlugin:
         self._rows: dict[str, _Row] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note the budgets; a test that hangs ends after thrice its budget and ten minutes."""
+        """Note the budgets and put long files first; a test that hangs ends after thrice its budget and ten minutes.
+
+        Workers take file after file: a long one that begins last is waited for by all.
+        """
+        seconds: Counter[Path] = Counter()
         for item in items:
             marker = item.get_closest_marker("budget")
             if marker is None and "e2e" not in item.nodeid:
                 continue
             budget = float(marker.args[0]) if marker else _DEFAULT_SECONDS
             item.user_properties.append((_BUDGET, budget))
+            seconds[item.path] += int(budget)
             # Set-up is left out: the first one may build and start a cluster, with deadlines of its own.
             item.add_marker(pytest.mark.timeout(budget * _HANG_FACTOR + _HANG_EXTRA_SECONDS, func_only=True))
+        items.sort(key=lambda item: (-seconds[item.path], item.path))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up the phases of a test."""
