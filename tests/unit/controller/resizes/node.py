@@ -90,6 +90,7 @@ class Node:
     def _step(self) -> None:
         status = self._status()
         if status is None:
+            self._return()
             return
         target, journal = status["target"], self.journal
         if journal is None or (journal.claim != target["claimUid"] and not journal.offered):
@@ -119,6 +120,12 @@ class Node:
         if (journal.limit + journal.given_back).within(permitted):
             journal = replace(journal, permit=permit, permitted=permitted)
         self.journal = journal
+
+    def _return(self) -> None:
+        """Go back to what was allocated where no object asks for less, and nothing is published."""
+        journal = self.journal
+        if journal is not None and self.prepared and not (journal.given_back or journal.offered):
+            self.journal = replace(journal, limit=journal.limit.at_least(journal.allocated))
 
     @staticmethod
     def _offer(journal: Journal, goal: Amounts, status: dict) -> Journal:
