@@ -49,9 +49,12 @@ async def replaced_by(api: ApiServer, nonsense: bytes):
     api.refuse()
 
     writers: list[asyncio.StreamWriter] = []
+    ended = False
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
+        if ended:  # it was accepted in the last moment
+            writer.transport.abort()
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(nonsense)
@@ -65,6 +68,7 @@ async def replaced_by(api: ApiServer, nonsense: bytes):
     try:
         yield
     finally:
+        ended = True
         server.close()
         for writer in writers:
             writer.transport.abort()
