@@ -27,8 +27,8 @@ class Neighbours:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        self._watching = None if directory is None else directory / "gpus-watched"
-        self._wanted = None if directory is None else directory / "gpus-wanted"
+        self._watching = None if directory is None else directory / "gpus-watched.lock"
+        self._wanted = None if directory is None else directory / "gpus-wanted.lock"
 
     @contextmanager
     def watching(self) -> Iterator[None]:
