@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -292,6 +293,13 @@ def shell(mps: Mps, command: str) -> Iterator[subprocess.Popen[bytes]]:
             program.kill()
 
 
+def wait_for_fault(client) -> None:
+    """Wait until a client has heard of another one's fault: the server tells one after the other."""
+    deadline = time.monotonic() + 60
+    while not is_error(client.command("info"), 719):
+        assert time.monotonic() < deadline, "the fault does not arrive"
+
+
 def wait_for_log(mps, text: str) -> None:
     """Have the daemon answer one more command: what came before is then done."""
     for _ in range(1000):
@@ -358,6 +366,7 @@ def test_a_fault_reaches_every_client_of_the_gpu_and_no_new_one_comes_in_until_t
             assert client.attached.startswith("attached ")
         (server,) = mps.tell("get_server_list")
         assert is_error(guilty.command("fault"), 719)
+        wait_for_fault(innocent)
         assert is_error(innocent.command("alloc 1G"), 719)
         assert elsewhere.command("alloc 1G") == "ok used=1280"
         assert mps.tell(f"get_server_status {server}") == ["FAULT"]
