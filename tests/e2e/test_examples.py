@@ -90,7 +90,7 @@ def pods_of(file: Path, cluster: Cluster) -> list[ExamplePod]:
         pods = path_of("v1", "pods", namespace=where.name)
         match document["kind"]:
             case "Pod":
-                found.append((where, cluster.api.get(f"{pods}/{name}")))
+                found += [(where, each) for each in cluster.api.items(pods, fieldSelector=f"metadata.name={name}")]
             case "Job":
                 made = cluster.api.items(pods, labelSelector=f"batch.kubernetes.io/job-name={name}")
                 found += [(where, each) for each in made]

@@ -77,7 +77,7 @@ class OneDevice:
         for path in (f"{SLICES}/{self.name}", f"{_CLASSES}/{self.name}", f"{_NODES}/{self.name}"):
             self.api.delete(path)
         for one in self.namespace.claims():
-            self.free(one["metadata"]["name"])
+            self.free(one["metadata"]["name"], allocation=None)
 
     def publish(self, percent: str) -> None:
         """Publish the device with another value, in place."""
