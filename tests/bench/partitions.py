@@ -11,10 +11,12 @@ from typing import Any
 
 import pynvml
 
+from dra_gpu.vendors.nvidia.neighbours import Neighbours
 from tests.bench.cluster import Claims
 from tests.bench.figures import Figure, percentile
 from tests.bench.plugin import Plugin
 
+_LEAVE_SECONDS = 30.0
 _FIRST = 20  # samples of what turns MIG mode on and off, each time
 _ONE_SLICE = pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE
 
@@ -28,6 +30,7 @@ class Bench:
         samples: calls behind a percentile.
         library: libnvidia-ml.so.1.
         gpu: index of another GPU of that kind that nobody uses, on which NVML's own time is measured.
+        locks: where the plugin hears that others want the GPUs, which it holds open to wait for events.
     """
 
     plugin: Plugin
@@ -36,6 +39,7 @@ class Bench:
     samples: int
     library: Path
     gpu: int
+    locks: Path
 
     async def first_partitions(self) -> list[float]:
         """Prepare the only partition of a GPU, again and again: its MIG mode is turned on, and off."""
@@ -61,7 +65,7 @@ class Bench:
     def nvml_alone(self) -> tuple[list[float], list[float]]:
         """Make and destroy a GPU instance and its compute instance by the four calls that it takes."""
         made, destroyed = [], []
-        with _in_mig_mode(self.library, self.gpu) as handle:
+        with _left_alone(self.locks), _in_mig_mode(self.library, self.gpu) as handle:
             profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, _ONE_SLICE).id
             place = pynvml.byref(pynvml.c_nvmlGpuInstancePlacement_t(0, 1))
             for _ in range(self.samples):
@@ -76,6 +80,17 @@ class Bench:
                 made.append(between - started)
                 destroyed.append(time.perf_counter() - between)
         return made, destroyed
+
+
+@contextmanager
+def _left_alone(locks: Path) -> Iterator[None]:
+    """Have nobody wait for events meanwhile: NVML changes no MIG mode while another process has the GPUs open."""
+    neighbours = Neighbours(locks)
+    with neighbours.asked():
+        until = time.monotonic() + _LEAVE_SECONDS
+        while neighbours.watched and time.monotonic() < until:
+            time.sleep(0.05)
+        yield
 
 
 @contextmanager

@@ -253,7 +253,15 @@ async def _partitions(setup: Setup) -> list[Figure]:
     if not setup.partitions or setup.nvml is None:
         setup.notes.append("partitions: skipped, they need two of a GPU (--partitions) and its library (--nvml)")
         return []
-    bench = partitions.Bench(setup.plugin, setup.claims, setup.partitions, setup.samples, setup.nvml, setup.spare_gpu)
+    bench = partitions.Bench(
+        setup.plugin,
+        setup.claims,
+        setup.partitions,
+        setup.samples,
+        setup.nvml,
+        setup.spare_gpu,
+        setup.state_dir / "locks",
+    )
     return await partitions.run(bench)
 
 
