@@ -19,7 +19,7 @@ from tests.e2e.harness.namespace import TestNamespace
 from tests.e2e.harness.objects import claim
 from tests.e2e.harness.slices import SLICES
 from tests.e2e.harness.waiting import wait_until
-from tests.e2e.test_attacker import ADMISSION, RBAC, a_pod, of_kind, token_request
+from tests.e2e.test_attacker import ADMISSION, RBAC, a_pod, of_kind, refused, token_request
 from tests.e2e.test_rights import a_slice
 
 NODE, CONTROLLER, WEBHOOK = "dra-gpu-node", "dra-gpu-controller", "dra-gpu-webhook"
@@ -150,20 +150,11 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
         put(LEASES, of_kind("coordination.k8s.io/v1", "Lease", "other", spec={"holderIdentity": "somebody"}))
         put(CONFIGURATIONS, of_kind(ADMISSION, "ValidatingWebhookConfiguration", "accounts-other", webhooks=[]))
         # An admission policy takes effect a moment after it was written.
-        wait_until("the policy about pods in force", lambda: refuses(lambda: label(made, "x")))
-        wait_until("the policy about other drivers' slices in force", lambda: refuses(lambda: sweep_others(made)))
-        wait_until("the policy about growths in force", lambda: refuses(lambda: make_a_pod(made)))
-        wait_until("the policy about claims' users in force", lambda: refuses(lambda: reserve(made, "nic", [RESIZE])))
+        wait_until("the policy about pods in force", lambda: refused(lambda: label(made, "x")))
+        wait_until("the policy about other drivers' slices in force", lambda: refused(lambda: sweep_others(made)))
+        wait_until("the policy about growths in force", lambda: refused(lambda: make_a_pod(made)))
+        wait_until("the policy about claims' users in force", lambda: refused(lambda: reserve(made, "nic", [RESIZE])))
         yield made
-
-
-def refuses(attempt: Callable[[], object]) -> bool:
-    """Tell whether the API server refuses."""
-    try:
-        attempt()
-    except ApiError:
-        return True
-    return False
 
 
 def on_pod(scene: Scene, change: Json, subresource: str = "", kind: str = "merge") -> Json:

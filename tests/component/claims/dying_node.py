@@ -5,7 +5,6 @@ each on a disk of its own (`DIRECTORY/<n>`), until one survives, and prints how 
 """
 
 import asyncio
-import inspect
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from dra_gpu.api.nvidia_v1beta1 import TimeSliceInterval
 from dra_gpu.claims.outcome import ClaimRef
 from dra_gpu.inventory.model import Gpu, MigInstance, MigPlacement
 from dra_gpu.mps import service as mps
+from tests.component.mortal import Mortal
 from tests.unit.claims.world import (
     EVERY_VIEW,
     LONG,
@@ -135,27 +135,6 @@ class Fate:
 
     def strike(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Mortal:
-    """Passes every call on, with a boundary on either side."""
-
-    def __init__(self, target, fate: Fate) -> None:
-        self._target = target
-        self._fate = fate
-
-    def __getattr__(self, name):
-        value = getattr(self._target, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
-
-        async def call(*arguments, **options):
-            self._fate.pass_boundary()
-            answer = await value(*arguments, **options)
-            self._fate.pass_boundary()
-            return answer
-
-        return call
 
 
 #: Three GPUs, and one that can be partitioned.

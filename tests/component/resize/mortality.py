@@ -1,7 +1,5 @@
 """A process that can end between any two calls to what is outside of it, and does nothing more once it has."""
 
-import inspect
-
 
 class DeathError(BaseException):
     """The process ends here. No `except Exception` of the driver's sees it."""
@@ -23,24 +21,3 @@ class Fate:
             self.dead = True
             raise DeathError
         self.left -= 1
-
-
-class Mortal:
-    """Passes every asynchronous call on, with a boundary on either side."""
-
-    def __init__(self, target, fate: Fate) -> None:
-        self._target = target
-        self._fate = fate
-
-    def __getattr__(self, name):
-        value = getattr(self._target, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
-
-        async def call(*arguments, **options):
-            self._fate.pass_boundary()
-            answer = await value(*arguments, **options)
-            self._fate.pass_boundary()
-            return answer
-
-        return call

@@ -26,9 +26,10 @@ from dra_gpu.kubelet.registration import RegistrationReport
 from dra_gpu.node.claim_adapters import ApiClaimReader
 from dra_gpu.node.publishing import Publishing
 from dra_gpu.node.resizing import ApiResizeReader, Listeners, NodeResizes, offered
+from tests.component.mortal import Mortal
 from tests.component.resize.hardware import MappedGpu, MappedMps
 from tests.component.resize.memory_api import MemoryApi
-from tests.component.resize.mortality import DeathError, Fate, Mortal
+from tests.component.resize.mortality import DeathError, Fate
 
 DRIVER, NODE = "gpu.nvidia.com", "node-0"
 RECONCILE_SECONDS = 120.0
